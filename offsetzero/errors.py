@@ -1,0 +1,73 @@
+"""The one tree of errors: everything this package raises on purpose derives from `OffsetzeroError`.
+
+    OffsetzeroError
+    ├── ConfigurationError      settings, arguments or declarations that cannot work
+    ├── SchemaError             contracts and the codec
+    │   ├── InvalidEvent        data or attributes that no event may have
+    │   ├── DecodeError         bytes that cannot be read as what they claim to be
+    │   ├── UnknownSchema       a fingerprint that no contract and no record of `schemas` explains
+    │   └── IncompatibleSchema  a contract that old readers or writers could not live with
+    ├── TopicError              topics that differ from the catalogue, or a plan that is refused
+    ├── PublishError            the broker did not take a record
+    ├── GroupStopped            a consumer group cannot go on without an operator
+    ├── FailedHandling          raised by handlers, or made of what they raised (`offsetzero.retry.failures`)
+    └── ServerError             an embedded Kafka or PostgreSQL that cannot be brought up
+
+A message says what happened, where, and what to do about it.
+"""
+
+
+class OffsetzeroError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigurationError(OffsetzeroError):
+    """Settings, arguments or declarations that cannot work; reported all together.
+
+    Args:
+        problems: one line for each mistake, each naming the setting and what it should be.
+    """
+
+    def __init__(self, problems: list[str] | str) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class SchemaError(OffsetzeroError):
+    """A contract or the codec."""
+
+
+class InvalidEvent(SchemaError):
+    """Data or attributes that no event may have."""
+
+
+class DecodeError(SchemaError):
+    """Bytes that cannot be read as what they claim to be."""
+
+
+class UnknownSchema(DecodeError):
+    """A writer schema that no contract and no record of the topic `schemas` explains."""
+
+
+class IncompatibleSchema(SchemaError):
+    """A contract that old readers or old writers could not live with."""
+
+
+class TopicError(OffsetzeroError):
+    """Topics that differ from the catalogue, or a plan that is refused."""
+
+
+class PublishError(OffsetzeroError):
+    """The broker did not take a record."""
+
+
+class GroupStopped(OffsetzeroError):
+    """A consumer group cannot go on without an operator's decision."""
+
+
+class FailedHandling(OffsetzeroError):
+    """Base of the failures that handlers raise; see `offsetzero.retry.failures`."""
+
+
+class ServerError(OffsetzeroError):
+    """An embedded server that cannot be brought up."""

@@ -1,0 +1,56 @@
+"""Structured logs: one line an event, as JSON or for a terminal, with the context of the record in work."""
+
+import logging
+import sys
+
+import structlog
+
+Logger = structlog.stdlib.BoundLogger
+
+
+def configure(*, process: str, json: bool | None = None, level: str = "INFO") -> None:
+    """Set up structlog and the standard library's logging for one process.
+
+    Args:
+        process: what this process is (`api`, `relay`, `indexer`), on every line.
+        json: JSON lines; by default when standard error is not a terminal.
+        level: the lowest level that is written.
+    """
+    as_json = not sys.stderr.isatty() if json is None else json
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *([structlog.processors.format_exc_info] if as_json else []),
+                renderer,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.getLogger("httpx").setLevel("WARNING")
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+
+
+def get(name: str) -> Logger:
+    """A logger of the given module name."""
+    logger: Logger = structlog.stdlib.get_logger(name)
+    return logger
