@@ -1,0 +1,1 @@
+"""Consumer groups: declaration, runtime, offset tracking, key lanes, idempotency."""

@@ -1,0 +1,1 @@
+"""HTTP for services: intake, runs, search, webhook subscriptions."""

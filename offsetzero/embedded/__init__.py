@@ -1,0 +1,1 @@
+"""Kafka and PostgreSQL as child processes of `offsetzero up`."""

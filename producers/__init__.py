@@ -1,0 +1,1 @@
+"""Publishing: the Publisher, the transactional outbox and its relay."""

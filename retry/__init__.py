@@ -1,0 +1,1 @@
+"""The error taxonomy, retry tiers and dead letters."""

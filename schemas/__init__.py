@@ -1,0 +1,1 @@
+"""Event models, their frozen Avro contracts, the codec and the CloudEvents binding."""

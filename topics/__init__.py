@@ -1,0 +1,1 @@
+"""The declared catalogue of topics, the difference to a cluster, and lag."""
