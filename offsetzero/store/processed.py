@@ -1,0 +1,54 @@
+"""Terminal outcomes of events: what makes the effect of an event happen once for a group."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from offsetzero.store.script import Script
+
+
+class Outcome(StrEnum):
+    """How an event ended for a group."""
+
+    APPLIED = "applied"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DEAD_LETTERED = "dead-lettered"
+
+
+@dataclass(frozen=True, slots=True)
+class EventIdentity:
+    """Whose outcome: an event id is unique only with its source; only a higher `redrive_no` opens it again."""
+
+    group: str
+    source: str
+    event_id: str
+    redrive_no: int = 0
+    generation: int = 1
+
+    def _key(self) -> tuple[str, int, str, str, int]:
+        return self.group, self.generation, self.source, self.event_id, self.redrive_no
+
+
+_SELECT = (
+    "SELECT outcome FROM processed_events WHERE group_name = %s AND generation = %s AND source = %s"
+    " AND event_id = %s AND redrive_no >= %s LIMIT 1"
+)
+_INSERT = (
+    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
+    " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1"
+)
+
+
+def find(identity: EventIdentity) -> Script[Outcome | None]:
+    """The outcome of an event, if it has one."""
+    rows = yield _SELECT, identity._key()
+    return Outcome(rows[0][0]) if rows else None
+
+
+def claim(identity: EventIdentity, outcome: Outcome) -> Script[bool]:
+    """Write the outcome of an event; False when it had one.
+
+    A concurrent claim of the same event waits for the other transaction's end, then sees it.
+    """
+    rows = yield _INSERT, (*identity._key(), outcome.value)
+    return bool(rows)

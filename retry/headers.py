@@ -1,0 +1,120 @@
+"""The `oz_` headers of retry and dead-letter records: replaced at every append, never added to."""
+
+import hashlib
+import re
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from offsetzero.errors import DecodeError
+from offsetzero.retry.failures import Failure, FailureClass
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+PREFIX = "oz_"
+_DETAIL_BYTES = 1024
+_STACK_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record was first read: the topic's id (it changes when a topic is recreated), its name, the place."""
+
+    topic_id: str
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What a record carries through retries.
+
+    `attempt` is the one that is due, from 1; `hop` counts appends; `due_ms` is wall time in milliseconds, 0 for
+    a record of a source topic; `timestamp_ms` is the source record's own timestamp.
+    """
+
+    origin: Origin
+    attempt: int = 1
+    hop: int = 0
+    due_ms: int = 0
+    redrive_no: int = 0
+    timestamp_ms: int = 0
+
+
+def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms: int) -> Hop:
+    """What the headers of a record say, `here` and first attempt where they say nothing.
+
+    Raises:
+        DecodeError: an `oz_` header is there and cannot be read.
+    """
+    ours = {name: value for name, value in headers if name.startswith(PREFIX) and value is not None}
+    if "oz_attempt" not in ours:
+        return Hop(here, timestamp_ms=timestamp_ms)
+    try:
+        topic_id, partition, offset = ours["oz_origin"].decode().rsplit("/", 2)
+        return Hop(
+            origin=Origin(topic_id, ours["oz_topic"].decode(), int(partition), int(offset)),
+            attempt=int(ours["oz_attempt"]),
+            hop=int(ours["oz_hop"]),
+            due_ms=int(ours["oz_due"]),
+            redrive_no=int(ours.get("oz_redrive_no", b"0")),
+            timestamp_ms=int(ours["oz_timestamp"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise DecodeError(
+            f"{here.topic}/{here.partition}@{here.offset}: oz_ header cannot be read: {error}"
+        ) from error
+
+
+def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failure, group: str) -> Headers:
+    """The headers of the next append: those that came, with ours replaced.
+
+    Args:
+        headers: the record's headers as they came.
+        hop: what the next reader must know.
+        failure: why the record moves.
+        group: the group that moves it.
+    """
+    kept: Headers = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+    ours: dict[str, str | int] = {
+        "oz_group": group,
+        "oz_origin": str(hop.origin),
+        "oz_topic": hop.origin.topic,
+        "oz_timestamp": hop.timestamp_ms,
+        "oz_attempt": hop.attempt,
+        "oz_hop": hop.hop,
+        "oz_due": hop.due_ms,
+        "oz_redrive_no": hop.redrive_no,
+        "oz_failure": failure.failure_class.value,
+        "oz_reason": failure.reason,
+        "oz_detail": _cut(failure.detail, _DETAIL_BYTES),
+        "oz_fingerprint": fingerprint(failure),
+    }
+    if failure.failure_class is FailureClass.BUG and failure.__cause__ is not None:
+        ours["oz_stack"] = _cut(
+            "".join(traceback.format_exception(failure.__cause__)), _STACK_BYTES, tail=True
+        )
+    return kept + [(name, str(value).encode()) for name, value in ours.items()]
+
+
+def fingerprint(failure: Failure) -> str:
+    """16 hex digits that are the same for failures of one cause: class, reason, and the stack without its numbers."""
+    parts = [failure.failure_class.value, failure.reason]
+    if failure.__cause__ is not None:
+        parts += [
+            f"{frame.filename.rpartition('/')[2]}:{frame.name}"
+            for frame in traceback.extract_tb(failure.__cause__.__traceback__)
+        ]
+    return hashlib.sha256(re.sub(r"\d+", "0", "|".join(parts)).encode()).hexdigest()[:16]
+
+
+def _cut(text: str, limit: int, *, tail: bool = False) -> str:
+    data = text.encode()
+    if len(data) <= limit:
+        return text
+    kept = data[-limit:] if tail else data[:limit]
+    return kept.decode(errors="ignore")
