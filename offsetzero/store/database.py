@@ -1,0 +1,56 @@
+"""Pools of connections to PostgreSQL."""
+
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from offsetzero.settings import Settings
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+AsyncConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+Pool: TypeAlias = ConnectionPool[Connection]
+AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
+
+_SESSION = {"options": "-c TimeZone=UTC", "connect_timeout": 10}
+
+
+def pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 30.0) -> Pool:
+    """A pool for threads, already opening its first connection in the background.
+
+    Args:
+        size: the most connections it holds.
+        name: shown by PostgreSQL as the application and in the pool's log lines.
+        timeout: seconds that a caller waits for a connection before `psycopg_pool.PoolTimeout`.
+    """
+    return ConnectionPool(
+        settings.database_url.get_secret_value(),
+        kwargs={**_SESSION, "application_name": name},
+        connection_class=psycopg.Connection,
+        min_size=1,
+        max_size=size,
+        name=name,
+        timeout=timeout,
+        open=True,
+    )
+
+
+def async_pool(
+    settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0
+) -> AsyncPool:
+    """A pool for one asyncio loop; not open yet: use it as `async with async_pool(…) as pool`.
+
+    It tries a connection before it hands it out, so that a request after a restart of PostgreSQL does
+    not get a dead one.
+    """
+    return AsyncConnectionPool(
+        settings.database_url.get_secret_value(),
+        kwargs={**_SESSION, "application_name": name},
+        connection_class=psycopg.AsyncConnection,
+        check=AsyncConnectionPool.check_connection,
+        min_size=1,
+        max_size=size,
+        name=name,
+        timeout=timeout,
+        open=False,
+    )

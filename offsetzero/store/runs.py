@@ -1,0 +1,195 @@
+"""Runs and their steps: every change is a compare-and-set, a terminal state never changes here.
+
+The row of the run is locked before its steps, so that exactly one caller sees a run end. Who works on many
+runs in one transaction takes them in the order of their ids, otherwise two groups can deadlock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from offsetzero.store.script import Script
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepStatus(StrEnum):
+    """Where one group's part of a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a run ended. `step`, `reason` and `detail` tell of the required step that failed first."""
+
+    run_id: UUID
+    tenant_id: str
+    document_id: UUID
+    status: RunStatus
+    step: str | None
+    reason: str | None
+    detail: str | None
+    finished_at: datetime
+
+
+def create(run_id: UUID, tenant_id: str, document_id: UUID, steps: Sequence[str]) -> Script[None]:
+    """Add a queued run with the steps that it needs to end."""
+    yield (
+        "INSERT INTO runs (id, tenant_id, document_id) VALUES (%s, %s, %s)",
+        (run_id, tenant_id, document_id),
+    )
+    yield (
+        "INSERT INTO run_steps (run_id, step, required) SELECT %s, unnest(%s::text[]), true",
+        (run_id, list(steps)),
+    )
+
+
+def start_step(run_id: UUID, step: str, attempt: int) -> Script[bool]:
+    """Mark a step as running. A step that the run was not created with is added as not required.
+
+    Args:
+        attempt: 1 for the first.
+
+    Returns:
+        False when the run was cancelled and there is nothing to do; True otherwise, also for a run that does
+        not exist (an event published by hand).
+    """
+    status = yield from _lock(run_id)
+    if status is None:
+        return True
+    if status == RunStatus.CANCELLED:
+        return False
+    yield (
+        "INSERT INTO run_steps AS s (run_id, step, status, attempts, started_at) "
+        "VALUES (%s, %s, 'running', %s, now()) "
+        "ON CONFLICT (run_id, step) DO UPDATE SET status = 'running', "
+        "attempts = greatest(s.attempts, excluded.attempts), reason = NULL, detail = NULL, due = NULL, "
+        "started_at = coalesce(s.started_at, excluded.started_at) "
+        "WHERE s.status IN ('queued', 'running', 'waiting')",
+        (run_id, step, attempt),
+    )
+    yield (
+        "UPDATE runs SET status = 'running', started_at = now() WHERE id = %s AND status = 'queued'",
+        (run_id,),
+    )
+    return True
+
+
+def wait_step(
+    run_id: UUID, step: str, *, attempt: int, reason: str, detail: str, due: datetime | None
+) -> Script[None]:
+    """Mark a step as waiting for its next attempt.
+
+    Args:
+        attempt: the attempt that failed, 1 for the first.
+        reason: a stable code; `detail`: a sentence for people.
+        due: when the next attempt may start; None when that is not known.
+    """
+    status = yield from _lock(run_id)
+    if status is None or status == RunStatus.CANCELLED:
+        return
+    yield (
+        "INSERT INTO run_steps AS s (run_id, step, status, attempts, reason, detail, due, started_at) "
+        "VALUES (%s, %s, 'waiting', %s, %s, %s, %s, now()) "
+        "ON CONFLICT (run_id, step) DO UPDATE SET status = 'waiting', "
+        "attempts = greatest(s.attempts, excluded.attempts), reason = excluded.reason, "
+        "detail = excluded.detail, due = excluded.due WHERE s.status IN ('queued', 'running', 'waiting')",
+        (run_id, step, attempt, reason, _storable(detail), due),
+    )
+
+
+def succeed_step(run_id: UUID, step: str, *, warning: str | None = None) -> Script[RunEnd | None]:
+    """End a step well.
+
+    Args:
+        warning: what the user should know although it went well.
+
+    Returns:
+        How the run ended, if this call ended it.
+    """
+    return (
+        yield from _end_step(run_id, step, StepStatus.SUCCEEDED, reason=None, detail=None, warning=warning)
+    )
+
+
+def fail_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[RunEnd | None]:
+    """End a step badly. Other steps go on: their results stay readable.
+
+    Returns:
+        How the run ended, if this call ended it.
+    """
+    return (yield from _end_step(run_id, step, StepStatus.FAILED, reason=reason, detail=detail, warning=None))
+
+
+def _lock(run_id: UUID) -> Script[RunStatus | None]:
+    rows = yield ("SELECT status FROM runs WHERE id = %s FOR NO KEY UPDATE", (run_id,))
+    return RunStatus(rows[0][0]) if rows else None
+
+
+def _end_step(
+    run_id: UUID,
+    step: str,
+    status: StepStatus,
+    *,
+    reason: str | None,
+    detail: str | None,
+    warning: str | None,
+) -> Script[RunEnd | None]:
+    run_status = yield from _lock(run_id)
+    if run_status is None or run_status == RunStatus.CANCELLED:
+        return None
+    yield (
+        "INSERT INTO run_steps AS s (run_id, step, status, attempts, reason, detail, warning, started_at, "
+        "finished_at) VALUES (%s, %s, %s, 1, %s, %s, %s, now(), now()) "
+        "ON CONFLICT (run_id, step) DO UPDATE SET status = excluded.status, reason = excluded.reason, "
+        "detail = excluded.detail, warning = excluded.warning, due = NULL, "
+        "attempts = greatest(s.attempts, 1), finished_at = now() "
+        "WHERE s.status IN ('queued', 'running', 'waiting')",
+        (run_id, step, status, reason, _storable(detail), _storable(warning)),
+    )
+    if run_status not in (RunStatus.QUEUED, RunStatus.RUNNING):
+        return None
+    return (yield from _end_run(run_id))
+
+
+def _end_run(run_id: UUID) -> Script[RunEnd | None]:
+    steps = yield (
+        "SELECT step, status, reason, detail FROM run_steps WHERE run_id = %s AND required "
+        "ORDER BY finished_at, step",
+        (run_id,),
+    )
+    if not steps or any(status in ("queued", "running", "waiting") for _, status, _, _ in steps):
+        return None
+    failed = next((item for item in steps if item[1] == StepStatus.FAILED), None)
+    status = RunStatus.FAILED if failed else RunStatus.SUCCEEDED
+    rows = yield (
+        "UPDATE runs SET status = %s, started_at = coalesce(started_at, now()), finished_at = now() "
+        "WHERE id = %s AND status IN ('queued', 'running') RETURNING tenant_id, document_id, finished_at",
+        (status, run_id),
+    )
+    if not rows:
+        return None
+    tenant_id, document_id, finished_at = rows[0]
+    step, _, reason, detail = failed or (None, None, None, None)
+    return RunEnd(run_id, tenant_id, document_id, status, step, reason, detail, finished_at)
+
+
+def _storable(text: str | None) -> str | None:
+    """PostgreSQL refuses NUL in text, and a sentence for people needs no megabytes."""
+    return text.replace("\0", "�")[:2000] if text else text

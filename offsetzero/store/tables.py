@@ -1,0 +1,223 @@
+"""The tables of the database, described once; Alembic brings a database to this state.
+
+Statements are plain SQL elsewhere; a test compares a migrated database with this description.
+"""
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_NOW = text("now()")
+_Time = DateTime(timezone=True)
+
+# Keys of services that call the API. Only a SHA-256 of a key is stored: it cannot be shown again.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_hash", LargeBinary, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("hint", Text, nullable=False),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("revoked_at", _Time),
+)
+
+# What tenants uploaded. `version` is the document's ce_sequence.
+documents = Table(
+    "documents",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("uri", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("1")),
+    Column("uploaded_at", _Time, nullable=False, server_default=_NOW),
+    Column("deleted_at", _Time),
+)
+Index(
+    "ux_documents_tenant_id_sha256",
+    documents.c.tenant_id,
+    documents.c.sha256,
+    unique=True,
+    postgresql_where=documents.c.deleted_at.is_(None),
+)
+
+# One run works one document; its required steps decide how it ends.
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("document_id", Uuid, nullable=False),
+    Column("status", Text, nullable=False, server_default=text("'queued'")),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("started_at", _Time),
+    Column("finished_at", _Time),
+    CheckConstraint("status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="status"),
+    Index("ix_runs_tenant_id_id", "tenant_id", "id"),
+    Index("ix_runs_document_id", "document_id"),
+)
+
+run_steps = Table(
+    "run_steps",
+    metadata,
+    Column(
+        "run_id", Uuid, ForeignKey("runs.id", ondelete="CASCADE", name="fk_run_steps_run_id"), nullable=False
+    ),
+    Column("step", Text, nullable=False),
+    Column("required", Boolean, nullable=False, server_default=text("false")),
+    Column("status", Text, nullable=False, server_default=text("'queued'")),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("reason", Text),
+    Column("detail", Text),
+    Column("warning", Text),
+    Column("due", _Time),
+    Column("started_at", _Time),
+    Column("finished_at", _Time),
+    PrimaryKeyConstraint("run_id", "step"),
+    CheckConstraint(
+        "status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"
+    ),
+)
+
+# Events to publish, written in the transaction of what they tell. Columns as in Debezium's outbox event
+# router; a trigger notifies the channel `offsetzero_outbox`.
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("aggregatetype", Text, nullable=False),
+    Column("aggregateid", Text),
+    Column("type", Text, nullable=False),
+    Column("payload", LargeBinary),
+    Column("topic", Text, nullable=False),
+    Column("headers", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("published_at", _Time),
+)
+Index("ix_outbox_unpublished", outbox.c.id, postgresql_where=outbox.c.published_at.is_(None))
+Index("ix_outbox_published_at", outbox.c.published_at, postgresql_where=outbox.c.published_at.is_not(None))
+
+# The terminal outcome of an event for a group (design section 7).
+processed_events = Table(
+    "processed_events",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("redrive_no", Integer, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("group_name", "generation", "source", "event_id", "redrive_no"),
+)
+
+# The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.
+indexed_documents = Table(
+    "indexed_documents",
+    metadata,
+    Column("document_id", Uuid, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("pages", Integer, nullable=False),
+    Column("indexed_at", _Time, nullable=False, server_default=_NOW),
+    Column("removed_at", _Time),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column(
+        "document_id",
+        Uuid,
+        ForeignKey("indexed_documents.document_id", ondelete="CASCADE", name="fk_chunks_document_id"),
+        nullable=False,
+    ),
+    Column("number", Integer, nullable=False),
+    Column("tenant_id", Text, nullable=False),
+    Column("page", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column(
+        "words",
+        TSVECTOR,
+        Computed("to_tsvector('simple'::regconfig, text)", persisted=True),
+        nullable=False,
+    ),
+    PrimaryKeyConstraint("document_id", "number"),
+    Index("ix_chunks_words", "words", postgresql_using="gin"),
+)
+
+# The summariser's projection, with the same rule for removed documents.
+summaries = Table(
+    "summaries",
+    metadata,
+    Column("document_id", Uuid, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("removed_at", _Time),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("event_types", ARRAY(Text), nullable=False),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Index("ix_webhooks_tenant_id", "tenant_id"),
+)
+
+# One row a subscription and message; a retry of the event sends only to those with no `delivered_at`.
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column(
+        "webhook_id",
+        Uuid,
+        ForeignKey("webhooks.id", ondelete="CASCADE", name="fk_webhook_deliveries_webhook_id"),
+        nullable=False,
+    ),
+    Column("message_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("status_code", Integer),
+    Column("error", Text),
+    Column("attempted_at", _Time, nullable=False, server_default=_NOW),
+    Column("delivered_at", _Time),
+    PrimaryKeyConstraint("webhook_id", "message_id"),
+)
