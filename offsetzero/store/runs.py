@@ -77,7 +77,7 @@ def start_step(run_id: UUID, step: str, attempt: int) -> Script[bool]:
         return False
     yield (
         "INSERT INTO run_steps AS s (run_id, step, status, attempts, started_at) "
-        "VALUES (%s, %s, 'running', %s, now()) "
+        "VALUES (%s, %s, 'running', %s, clock_timestamp()) "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = 'running', "
         "attempts = greatest(s.attempts, excluded.attempts), reason = NULL, detail = NULL, due = NULL, "
         "started_at = coalesce(s.started_at, excluded.started_at) "
@@ -85,7 +85,7 @@ def start_step(run_id: UUID, step: str, attempt: int) -> Script[bool]:
         (run_id, step, attempt),
     )
     yield (
-        "UPDATE runs SET status = 'running', started_at = now() WHERE id = %s AND status = 'queued'",
+        "UPDATE runs SET status = 'running', started_at = clock_timestamp() WHERE id = %s AND status = 'queued'",
         (run_id,),
     )
     return True
@@ -106,7 +106,7 @@ def wait_step(
         return
     yield (
         "INSERT INTO run_steps AS s (run_id, step, status, attempts, reason, detail, due, started_at) "
-        "VALUES (%s, %s, 'waiting', %s, %s, %s, %s, now()) "
+        "VALUES (%s, %s, 'waiting', %s, %s, %s, %s, clock_timestamp()) "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = 'waiting', "
         "attempts = greatest(s.attempts, excluded.attempts), reason = excluded.reason, "
         "detail = excluded.detail, due = excluded.due WHERE s.status IN ('queued', 'running', 'waiting')",
@@ -156,10 +156,10 @@ def _end_step(
         return None
     yield (
         "INSERT INTO run_steps AS s (run_id, step, status, attempts, reason, detail, warning, started_at, "
-        "finished_at) VALUES (%s, %s, %s, 1, %s, %s, %s, now(), now()) "
+        "finished_at) VALUES (%s, %s, %s, 1, %s, %s, %s, clock_timestamp(), clock_timestamp()) "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = excluded.status, reason = excluded.reason, "
         "detail = excluded.detail, warning = excluded.warning, due = NULL, "
-        "attempts = greatest(s.attempts, 1), finished_at = now() "
+        "attempts = greatest(s.attempts, 1), finished_at = clock_timestamp() "
         "WHERE s.status IN ('queued', 'running', 'waiting')",
         (run_id, step, status, reason, _storable(detail), _storable(warning)),
     )
@@ -179,7 +179,7 @@ def _end_run(run_id: UUID) -> Script[RunEnd | None]:
     failed = next((item for item in steps if item[1] == StepStatus.FAILED), None)
     status = RunStatus.FAILED if failed else RunStatus.SUCCEEDED
     rows = yield (
-        "UPDATE runs SET status = %s, started_at = coalesce(started_at, now()), finished_at = now() "
+        "UPDATE runs SET status = %s, started_at = coalesce(started_at, clock_timestamp()), finished_at = clock_timestamp() "
         "WHERE id = %s AND status IN ('queued', 'running') RETURNING tenant_id, document_id, finished_at",
         (status, run_id),
     )
