@@ -1,0 +1,1 @@
+"""From a stored document to clean text, page by page, and to chunks for the index."""
