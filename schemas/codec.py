@@ -1,0 +1,192 @@
+"""Events as bytes: Avro single-object encoding, read strictly and through schema evolution (design section 4)."""
+
+import io
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from fastavro import schemaless_reader, schemaless_writer
+from pydantic import ValidationError
+
+from offsetzero.errors import DecodeError, InvalidEvent, SchemaError, UnknownSchema
+from offsetzero.schemas import avro, documents, frozen, runs, writer
+from offsetzero.schemas.datum import BadValue, Prepare, compile_prepare
+from offsetzero.schemas.defaults import convert_defaults
+from offsetzero.schemas.event import Event, event_class
+from offsetzero.schemas.writer import AvroSchema
+
+FindSchema: TypeAlias = Callable[[str], str | None]
+
+MARKER = b"\xc3\x01"
+BUILT_IN = (documents, runs)
+"""Modules whose event types every process can decode."""
+_HEADER = len(MARKER) + 8
+
+
+class _Model:
+    """An event model with all that is compiled from it: its schema writes, and is what the reader expects."""
+
+    __slots__ = ("event", "header", "prepare", "reader", "schema")
+
+    def __init__(self, event: type[Event]) -> None:
+        self.event = event
+        self.schema = writer.of(avro.schema_of(event))
+        self.header = MARKER + bytes.fromhex(self.schema.fingerprint)
+        self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
+        self.reader = convert_defaults(writer.of(avro.schema_of(event)))
+
+
+class Codec:
+    """Encodes events, and decodes what any version of their producers wrote. Safe for many threads.
+
+    Args:
+        find_schema: asked for a writer schema that is in no contract, by fingerprint (hex, bytes as on the
+            wire); answers with its JSON, or None when there is no such schema. What it raises is passed on:
+            "I cannot look now" must not make an event poison.
+    """
+
+    def __init__(self, find_schema: FindSchema | None = None) -> None:
+        self._find_schema = find_schema
+        self._models: dict[type[Event], _Model] = {}
+        self._writers: dict[str, AvroSchema] = {
+            contract.schema.fingerprint: contract.schema
+            for contracts in frozen.of_package().values()
+            for contract in contracts
+        }
+
+    def encode(self, event: Event) -> bytes:
+        """The value of the event's record.
+
+        Raises:
+            InvalidEvent: a value that its type does not allow: a naive datetime, an int over 64 bits, …
+            SchemaError: the model has no Avro form.
+        """
+        model = self._model(type(event))
+        out = io.BytesIO()
+        out.write(model.header)
+        try:
+            schemaless_writer(out, model.schema.parsed, model.prepare(event))
+        except BadValue as error:
+            path = ".".join(reversed(error.path))
+            raise InvalidEvent(f"{event.event_type}: {path}: {error}") from None
+        except UnicodeEncodeError as error:
+            raise InvalidEvent(f"{event.event_type}: text that is not Unicode: {error}") from None
+        except RecursionError:
+            raise InvalidEvent(f"{event.event_type}: a value that contains itself") from None
+        return out.getvalue()
+
+    def decode(self, event_type: str, payload: bytes) -> Event:
+        """The event that a payload holds, in the shape of this process's model.
+
+        Raises:
+            DecodeError: not a well-formed event of that type; such a payload is poison.
+            UnknownSchema: its writer schema is nowhere to be found.
+        """
+        event = event_class(event_type)
+        if event is None:
+            raise DecodeError(f"no model for the event type {event_type!r} in this process; import its module")
+        model = self._model(event)
+        written = self._writer_of(payload, model.schema)
+        if not _same_record(written, model.schema):
+            raise DecodeError(
+                f"{event_type}: the payload was written as {written.name}, which is another record than "
+                f"{model.schema.name}"
+            )
+        written.check(payload, _HEADER)
+        fields = _read(payload, written, model.reader)
+        try:
+            return event.model_validate(fields)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()
+            )
+            raise DecodeError(f"{event_type}: {problems}") from None
+
+    def decode_fields(self, payload: bytes) -> dict[str, Any]:
+        """The fields as they were written, by the writer's schema alone; no model is needed. For tools.
+
+        Raises:
+            DecodeError: not a well-formed payload.
+            UnknownSchema: its writer schema is nowhere to be found.
+        """
+        written = self._writer_of(payload, None)
+        written.check(payload, _HEADER)
+        return _read(payload, written, None)
+
+    def knows(self, event_type: str, payload: bytes) -> bool:
+        """Whether the payload's fingerprint belongs to a schema of that event type. Does not read the rest."""
+        event = event_class(event_type)
+        if event is None:
+            return False
+        model = self._model(event)
+        try:
+            return _same_record(self._writer_of(payload, model.schema), model.schema)
+        except DecodeError:
+            return False
+
+    def schema(self, event: type[Event]) -> AvroSchema:
+        """The schema with which this process writes events of a model."""
+        return self._model(event).schema
+
+    def _model(self, event: type[Event]) -> _Model:
+        model = self._models.get(event)
+        if model is None:
+            model = self._models[event] = _Model(event)
+        return model
+
+    def _writer_of(self, payload: bytes, own: AvroSchema | None) -> AvroSchema:
+        fingerprint = fingerprint_of(payload)
+        if own is not None and own.fingerprint == fingerprint:
+            return own
+        found = self._writers.get(fingerprint)
+        if found is None:
+            found = self._writers[fingerprint] = self._look_up(fingerprint)
+        return found
+
+    def _look_up(self, fingerprint: str) -> AvroSchema:
+        for model in list(self._models.values()):
+            if model.schema.fingerprint == fingerprint:
+                return model.schema
+        text = self._find_schema(fingerprint) if self._find_schema is not None else None
+        if text is None:
+            raise UnknownSchema(
+                f"writer schema {fingerprint} is in no contract and not in the topic `schemas`: the producer did "
+                "not publish it, or the payload is not ours"
+            )
+        try:
+            found = writer.load(text)
+        except SchemaError as error:
+            raise UnknownSchema(f"writer schema {fingerprint} in the topic `schemas` is broken: {error}") from None
+        if found.fingerprint != fingerprint:
+            raise UnknownSchema(
+                f"the topic `schemas` answers {fingerprint} with a schema of fingerprint {found.fingerprint}"
+            )
+        return found
+
+
+def fingerprint_of(payload: bytes) -> str:
+    """The writer schema's fingerprint, in hex, of a single-object payload.
+
+    Raises:
+        DecodeError: the payload has another form.
+    """
+    if payload[:2] == MARKER and len(payload) >= _HEADER:
+        return payload[2:_HEADER].hex()
+    if not payload:
+        raise DecodeError("an empty value is no Avro; a tombstone is a null value")
+    if payload[0] == 0 and len(payload) >= 5:
+        raise DecodeError("Confluent framing (a byte 0 and a schema id), but no schema registry is configured")
+    raise DecodeError(f"not Avro single-object encoding: it begins with {payload[:4].hex(' ')}, not c3 01")
+
+
+def _same_record(written: AvroSchema, model: AvroSchema) -> bool:
+    return written.name in (model.name, *model.parsed.get("aliases", ()))
+
+
+def _read(payload: bytes, written: AvroSchema, reader: Any) -> dict[str, Any]:
+    source = io.BytesIO(payload)
+    source.seek(_HEADER)
+    try:
+        fields: dict[str, Any] = schemaless_reader(source, written.parsed, reader)  # type: ignore[assignment]
+        return fields
+    except Exception as error:  # whatever the decoder raises is the payload's fault (design section 4)
+        raise DecodeError(f"{written.name}: {type(error).__name__}: {error}") from error
