@@ -65,9 +65,7 @@ def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms
             timestamp_ms=int(ours["oz_timestamp"]),
         )
     except (KeyError, ValueError) as error:
-        raise DecodeError(
-            f"{here.topic}/{here.partition}@{here.offset}: oz_ header cannot be read: {error}"
-        ) from error
+        raise DecodeError(f"{here.topic}/{here.partition}@{here.offset}: oz_ header cannot be read: {error}") from error
 
 
 def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failure, group: str) -> Headers:
@@ -95,9 +93,7 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         "oz_fingerprint": fingerprint(failure),
     }
     if failure.failure_class is FailureClass.BUG and failure.__cause__ is not None:
-        ours["oz_stack"] = _cut(
-            "".join(traceback.format_exception(failure.__cause__)), _STACK_BYTES, tail=True
-        )
+        ours["oz_stack"] = _cut("".join(traceback.format_exception(failure.__cause__)), _STACK_BYTES, tail=True)
     return kept + [(name, str(value).encode()) for name, value in ours.items()]
 
 

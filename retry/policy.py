@@ -56,9 +56,7 @@ class RetryPolicy:
             problems.append("retry: two tiers have one name")
         for before, after in zip(self.tiers, self.tiers[1:], strict=False):
             if after.delay < before.delay:
-                problems.append(
-                    f"retry: tier {after.name} ({after.delay} s) is shorter than {before.name} before it"
-                )
+                problems.append(f"retry: tier {after.name} ({after.delay} s) is shorter than {before.name} before it")
         if problems:
             raise ConfigurationError(problems)
 

@@ -1,0 +1,146 @@
+"""The declaration of a consumer group: one file, one object, a function for each event type."""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from offsetzero.topics.catalogue import sources_of
+
+from offsetzero.consumers.context import Context
+from offsetzero.errors import ConfigurationError
+from offsetzero.retry.policy import RetryPolicy, Tier
+from offsetzero.schemas.event import Event
+from offsetzero.settings import Settings
+
+E = TypeVar("E", bound=Event)
+Handler: TypeAlias = Callable[[E, Context], Awaitable[None] | None]
+Prepare: TypeAlias = Callable[[E, Context], Any]
+Tombstone: TypeAlias = Callable[[str | None, Context], Awaitable[None] | None]
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What handles the events of one type."""
+
+    handler: Callable[[Any, Context], Any]
+    prepare: Callable[[Any, Context], Any] | None = None
+
+
+class ConsumerGroup:
+    """A consumer group: an independent reader with its own offsets, retry topics and dead letters.
+
+        audit = ConsumerGroup("audit")
+
+        @audit.handler(DocumentUploaded)
+        def note(event: DocumentUploaded, ctx: Context) -> None:
+            ctx.connection.execute("INSERT INTO …", (event.document_id,))
+
+    Run it with `offsetzero groups run mypackage.audit:audit`.
+
+    Args:
+        name: the Kafka group id; also the prefix of its retry and dead-letter topics.
+        step: whether this group's part of a run is a step of that name, with its status shown to users.
+        topics: what to read; by default the topics that carry the handled event types.
+        tiers: the retry tiers; by default those of the settings.
+        concurrency: records handled at once by one process; by default that of the settings.
+
+    Raises:
+        ConfigurationError: for a name that cannot be a group's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        step: bool = False,
+        topics: Sequence[str] | None = None,
+        tiers: Sequence[Tier] | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"group {name!r}: a name starts with a letter and has only a-z, 0-9, _ and -, 100 at most"
+            )
+        self.name = name
+        self.step = step
+        self.routes: dict[str, Route] = {}
+        self.on_tombstone: Tombstone | None = None
+        self._topics = list(topics) if topics is not None else None
+        self._policy = RetryPolicy(tiers) if tiers is not None else None
+        self._concurrency = concurrency
+        self._prepares: dict[str, Callable[[Any, Context], Any]] = {}
+
+    def handler(self, event: type[E]) -> Callable[[Handler[E]], Handler[E]]:
+        """Declare what handles events of a type: a sync or async function of the event and a `Context`.
+
+        It runs in one transaction with the row that says the event is handled, so its effect in PostgreSQL
+        happens once, whatever is delivered twice.
+
+        Raises:
+            ConfigurationError: the type has a handler already.
+        """
+
+        def declare(function: Handler[E]) -> Handler[E]:
+            if event.event_type in self.routes:
+                raise ConfigurationError(f"group {self.name}: two handlers for {event.event_type}")
+            self.routes[event.event_type] = Route(function, self._prepares.get(event.event_type))
+            return function
+
+        return declare
+
+    def prepare(self, event: type[E]) -> Callable[[Prepare[E]], Prepare[E]]:
+        """Declare the slow part of a type's handling, called before the transaction is opened.
+
+        What it returns is the handler's `ctx.prepared`. It may run again after a crash: give
+        `ctx.idempotency_key` to systems that it calls.
+        """
+
+        def declare(function: Prepare[E]) -> Prepare[E]:
+            if event.event_type in self._prepares:
+                raise ConfigurationError(f"group {self.name}: two prepare functions for {event.event_type}")
+            self._prepares[event.event_type] = function
+            if (route := self.routes.get(event.event_type)) is not None:
+                self.routes[event.event_type] = Route(route.handler, function)
+            return function
+
+        return declare
+
+    def tombstone(self, function: Tombstone) -> Tombstone:
+        """Declare what handles records without data: a function of the key, as text, and a `Context`."""
+        self.on_tombstone = function
+        return function
+
+    def topics(self) -> list[str]:
+        """The source topics, as the catalogue names them.
+
+        Raises:
+            ConfigurationError: nothing is handled, or a part is missing.
+        """
+        problems = []
+        if not self.routes:
+            problems.append(f"group {self.name}: no handler is declared")
+        problems += [
+            f"group {self.name}: prepare for {event_type} has no handler"
+            for event_type in self._prepares
+            if event_type not in self.routes
+        ]
+        if problems:
+            raise ConfigurationError(problems)
+        return self._topics if self._topics is not None else sources_of(list(self.routes))
+
+    def policy(self, settings: Settings) -> RetryPolicy:
+        """The retry tiers of this group."""
+        return self._policy or RetryPolicy.from_settings(settings.retry)
+
+    def concurrency(self, settings: Settings) -> int:
+        """How many records one process handles at once."""
+        return self._concurrency or settings.groups.concurrency
+
+    @property
+    def is_async(self) -> bool:
+        """Whether any of its functions is async: then an event loop runs them all."""
+        functions = [self.on_tombstone, *self._prepares.values(), *(r.handler for r in self.routes.values())]
+        return any(inspect.iscoroutinefunction(function) for function in functions)

@@ -1,0 +1,102 @@
+"""A delivered record, and the partition that it was delivered from."""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeAlias
+
+RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+
+class PauseReason(StrEnum):
+    """Why a partition is paused; it is fetched again when none is left."""
+
+    BACK_PRESSURE = "back-pressure"
+    WAITING = "waiting"
+
+
+class Record:
+    """One record as it was read; key, value and header values are bytes until somebody decodes them."""
+
+    __slots__ = ("done", "headers", "key", "offset", "owned", "size", "timestamp_ms", "value")
+
+    def __init__(
+        self,
+        owned: "OwnedPartition",
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: RawHeaders,
+        timestamp_ms: int,
+    ) -> None:
+        self.owned = owned
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.timestamp_ms = timestamp_ms
+        self.size = len(value or b"") + len(key or b"")
+        self.done = False
+
+    @property
+    def topic(self) -> str:
+        """The topic as the catalogue names it."""
+        return self.owned.topic
+
+    @property
+    def partition(self) -> int:
+        return self.owned.partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
+
+class OwnedPartition:
+    """One stay of a partition with this member: from its assignment to its revocation.
+
+    A partition that is revoked and assigned again gets a new object, so that whatever still points to the old one
+    (a running handler, a late result) changes nothing. Only the polling thread calls the methods; `Record.done`
+    and `active` may be read and set by any thread.
+    """
+
+    __slots__ = ("_undone", "active", "committed", "partition", "pauses", "position", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: str, partition: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.active = True
+        self.pauses: set[PauseReason] = set()
+        self.position: int | None = None
+        self.committed: int | None = None
+        self._undone: deque[Record] = deque()
+
+    def deliver(self, record: Record) -> None:
+        """Note a record that was read; records come in the order of their offsets."""
+        self._undone.append(record)
+        self.position = record.offset + 1
+
+    def reach(self, position: int) -> None:
+        """Note that everything before `position` was read, markers of transactions included."""
+        if self.position is None or position > self.position:
+            self.position = position
+
+    def committable(self) -> int | None:
+        """The offset to commit: the lowest record that is not done, else the position; None before any record.
+
+        No arithmetic over offsets: compaction and transaction markers leave gaps (faust-streaming/faust#606).
+        """
+        undone = self._undone
+        while undone and undone[0].done:
+            undone.popleft()
+        return undone[0].offset if undone else self.position
+
+    @property
+    def undone(self) -> int:
+        """Records from the lowest that is not done to the last delivered one."""
+        return len(self._undone)
+
+    def revoke(self) -> None:
+        """End the stay: buffers are freed, and late results find nothing to change."""
+        self.active = False
+        self._undone.clear()

@@ -1,0 +1,174 @@
+"""One member of a consumer group: puts the parts together, runs them, ends them in order."""
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from offsetzero.producers.log import LogProducer
+from offsetzero.topics.catalogue import group_topics
+from offsetzero.topics.schema_log import SchemaLog
+
+from offsetzero import logs
+from offsetzero.clock import SYSTEM, Clock
+from offsetzero.consumers.calls import CallReader
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.handling import Handling
+from offsetzero.consumers.poll import PollLoop
+from offsetzero.consumers.record import Record
+from offsetzero.consumers.settle import Settler
+from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers, Workers
+from offsetzero.errors import GroupStopped
+from offsetzero.schemas.codec import Codec
+from offsetzero.settings import Settings
+from offsetzero.store.database import async_pool, pool
+from offsetzero.topics import cluster
+from offsetzero.topics.names import Names
+
+MAX_THREADS = 32  # for the sync parts of an async group
+log = logs.get(__name__)
+
+
+class GroupRuntime:
+    """Runs a consumer group in this process until it is told to stop.
+
+    Args:
+        group: the declaration.
+        settings: of this process; Kafka and the database must be named.
+        clock: the clocks of this machine unless a test says otherwise.
+        dice: for jitter.
+
+    Raises:
+        ConfigurationError: the declaration cannot work.
+    """
+
+    def __init__(
+        self, group: ConsumerGroup, settings: Settings, *, clock: Clock = SYSTEM, dice: random.Random | None = None
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._dice = dice or random.Random()  # noqa: S311 - jitter is no secret
+        self._names = Names(settings.kafka.namespace)
+        self._sources = group.topics()
+        self._policy = group.policy(settings)
+        self._retries = [f"{group.name}.{tier.name}" for tier in self._policy.tiers]
+        self._stopping = threading.Event()
+        self._crash: BaseException | None = None
+
+    def stop(self) -> None:
+        """Ask `run` to end; any thread or signal handler may call this."""
+        self._stopping.set()
+
+    def run(self) -> list[Record]:
+        """Work until `stop`, then finish what runs within the drain time, commit and leave the group.
+
+        Returns:
+            The records whose handlers did not end in time; they will be read again, with no attempt counted.
+
+        Raises:
+            GroupStopped: the group cannot go on without an operator.
+            TopicError: source topics are missing.
+        """
+        topic_ids = self._ensure_topics()
+        settings, group = self._settings, self._group
+        concurrency = group.concurrency(settings)
+        size = min(concurrency, MAX_THREADS) + 2
+        with LogProducer(settings) as producer, pool(settings, size, name=group.name) as connections:
+            dispatcher = Dispatcher(self._clock)
+            loop = PollLoop(
+                self._config(),
+                {name: topic_ids[name] for name in self._sources},
+                {name: topic_ids[name] for name in self._retries},
+                group.name,
+                self._names,
+                dispatcher,
+                settings.groups,
+                self._clock,
+            )
+            workers = self._workers(dispatcher, producer, connections, concurrency)
+            dispatcher.on_runnable(workers.wake)
+            workers.start()
+            try:
+                loop.subscribe()
+                log.info("group started", group=group.name, topics=self._sources, concurrency=concurrency)
+                while not self._stopping.is_set():
+                    loop.turn()
+                left = loop.drain(settings.groups.drain_seconds)
+            finally:
+                self._stopping.set()
+                dispatcher.close()
+                producer.flush(5.0)
+                loop.close()
+                workers.join()
+        if self._crash is not None:
+            raise GroupStopped(f"group {group.name}: the runtime failed: {self._crash!r}") from self._crash
+        log.info("group stopped", group=group.name, unfinished=[str(record) for record in left])
+        return left
+
+    def _ensure_topics(self) -> dict[str, str]:
+        """The group's topics with their ids; its own retry and dead-letter topics are made if missing."""
+        tiers = [tier.name for tier in self._policy.tiers]
+        partitions = cluster.partition_count(self._settings, self._sources)
+        cluster.ensure(self._settings, group_topics(self._group.name, partitions, tiers))
+        return cluster.topic_ids(self._settings, [*self._sources, *self._retries])
+
+    def _config(self) -> dict[str, Any]:
+        kafka = self._settings.kafka
+        # `range` keeps partition p of a source and of its retry topics with one member; `uniform` does not.
+        assignor = (
+            {"group.remote.assignor": "range"}
+            if kafka.group_protocol == "consumer"
+            else {"partition.assignment.strategy": "range"}
+        )
+        return {
+            **kafka.client_config(),
+            "group.id": self._names.group(self._group.name),
+            "group.protocol": kafka.group_protocol,
+            **assignor,
+            "client.id": f"offsetzero-{self._group.name}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,  # tells the position past transaction markers, where no record is
+            "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": 32_768,
+        }
+
+    def _workers(self, dispatcher: Dispatcher, producer: LogProducer, connections: Any, concurrency: int) -> Workers:
+        settings, group = self._settings, self._group
+        reader = CallReader(group, Codec(SchemaLog(settings).find), frozenset(self._retries))
+        settler = Settler(
+            group,
+            self._policy,
+            producer,
+            connections,
+            self._names,
+            settings.source,
+            self._clock,
+            self._dice,
+            self._stopping,
+        )
+        if not group.is_async:
+            handling = Handling(group, settings, reader, settler, connections)
+            return ThreadWorkers(dispatcher, handling, concurrency, self._crashed)
+        threads = ThreadPoolExecutor(min(concurrency, MAX_THREADS), thread_name_prefix="handler")
+        connections_async = async_pool(settings, min(concurrency, MAX_THREADS), name=group.name)
+        handling = Handling(group, settings, reader, settler, connections, connections_async, threads)
+        return LoopWorkers(
+            dispatcher,
+            handling,
+            concurrency,
+            threads,
+            connections_async.open,
+            connections_async.close,
+            self._crashed,
+        )
+
+    def _crashed(self, error: BaseException) -> None:
+        """A worker died of an error of ours: end the process rather than stall in silence."""
+        log.error("worker crashed", group=self._group.name, exc_info=error)
+        self._crash = error
+        self._stopping.set()
