@@ -1,0 +1,73 @@
+"""The object store: content of documents stays out of the log, events carry its URI (claim check)."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+import obstore
+from obstore.store import ObjectStore, from_url
+
+from offsetzero.errors import OffsetzeroError
+
+_CHUNK = 1024 * 1024
+
+
+class ObjectMissing(OffsetzeroError):
+    """The object is not there, or the URI is not one of this store."""
+
+
+class Objects:
+    """One store: a folder, or a bucket with an optional prefix.
+
+    Args:
+        url: `file://`, `s3://`, `gs://` or `az://`; credentials come from the environment, as for the
+            clouds' own tools.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._store: ObjectStore = _open(self._url)
+
+    def uri(self, key: str) -> str:
+        """The URI of an object, to be put into an event."""
+        return f"{self._url}/{key}"
+
+    async def put(self, key: str, file: IO[bytes]) -> None:
+        """Store a file from its start; visible only when it is complete."""
+        await obstore.put_async(self._store, key, file)
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        try:
+            await obstore.delete_async(self._store, key)
+        except FileNotFoundError:
+            return
+
+    def download(self, uri: str, path: Path) -> None:
+        """Write an object to a file, a megabyte at a time.
+
+        Args:
+            uri: as `uri()` gave it. Any other is refused: an event must not make this process read what lies
+                outside the store.
+
+        Raises:
+            ObjectMissing: it is not there, or not of this store.
+        """
+        try:
+            found = obstore.get(self._store, self._key(uri))
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"{uri}: no such object") from error
+        with path.open("wb") as file:
+            for chunk in found.stream(min_chunk_size=_CHUNK):
+                file.write(chunk)
+
+    def _key(self, uri: str) -> str:
+        key = uri.removeprefix(self._url + "/")
+        if key == uri or any(part in ("", ".", "..") for part in key.split("/")):
+            raise ObjectMissing(f"{uri}: not an object of this store ({self._url})")
+        return key
+
+
+@lru_cache(maxsize=8)
+def _open(url: str) -> ObjectStore:
+    return from_url(url, mkdir=True) if url.startswith("file://") else from_url(url)
