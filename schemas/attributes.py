@@ -1,4 +1,4 @@
-"""CloudEvents context attributes as text, and as our `Metadata`: names, forbidden characters, times, numbers."""
+"""CloudEvents attributes as text, and as our `Metadata`: names, forbidden characters, times, numbers."""
 
 import dataclasses
 import re
@@ -78,7 +78,7 @@ def to_attributes(meta: Metadata) -> dict[str, str]:
     for name, value in meta.extensions.items():
         if not is_name(name) or name in _RESERVED:
             raise InvalidEvent(
-                f"extension {name!r}: names are lower-case letters and digits, and not one of CloudEvents' own"
+                f"extension {name!r}: lower-case letters and digits, and not one of CloudEvents' own names"
             )
         found[name] = checked(name, value)
     return found
@@ -92,7 +92,8 @@ def from_attributes(found: Mapping[str, str]) -> Metadata:
     """
     missing = [name for name in ("specversion", *_REQUIRED) if not found.get(name)]
     if missing:
-        raise InvalidEvent(f"not a CloudEvent: {', '.join('ce_' + name for name in missing)} missing or empty")
+        names = ", ".join("ce_" + name for name in missing)
+        raise InvalidEvent(f"not a CloudEvent: {names} missing or empty")
     if found["specversion"] != SPEC_VERSION:
         raise InvalidEvent(f"CloudEvents {found['specversion']!r} cannot be read, only {SPEC_VERSION}")
     known: dict[str, Any] = {field: found[name] for name, field in _TEXT_FIELDS.items() if found.get(name)}
@@ -116,7 +117,7 @@ def format_time(value: datetime) -> str:
         InvalidEvent: the time has no zone, so nobody can say when it was.
     """
     if value.tzinfo is None or value.utcoffset() is None:
-        raise InvalidEvent(f"time {value.isoformat()}: an aware datetime is needed, such as datetime.now(UTC)")
+        raise InvalidEvent(f"time {value.isoformat()}: use an aware datetime, such as datetime.now(UTC)")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -128,7 +129,7 @@ def parse_time(text: str) -> datetime:
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise InvalidEvent(f"attribute time: {text[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")
+        raise InvalidEvent(f"attribute time: {text[:60]!r} is not RFC 3339 (2026-01-31T12:00:00Z)")
     day, minute, second, fraction, zone = match.groups()
     leap = second == "60"  # RFC 3339 has leap seconds, Python has not
     zone = "+00:00" if zone in "Zz" else zone

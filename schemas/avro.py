@@ -42,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class FormerNames:
-    """Marks a renamed field: `title: Annotated[str, FormerNames("name")] = ""` reads what was written as `name`."""
+    """Marks a renamed field: `title: Annotated[str, FormerNames("name")] = ""` reads what was `name`."""
 
     names: tuple[str, ...]
 
@@ -54,7 +54,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The Avro schema of a model, ready for `json.dumps`.
 
     The record is called as the class, in the namespace `offsetzero.events` or the model's `avro_namespace`.
-    A default of the field becomes the default of the schema; `X | None = None` becomes a union with null first.
+    A field's default becomes the schema's default; `X | None = None` becomes a union with null first.
 
     Raises:
         SchemaError: a type or default that has no clear Avro form; the message names field and remedy.
@@ -89,8 +89,8 @@ class _Builder:
         other = self._defined.get(name)
         if other is not None and other is not cls:
             raise SchemaError(
-                f"{cls.__module__}.{cls.__qualname__} and {other.__module__}.{other.__qualname__} would both be "
-                f"{name}: rename one"
+                f"{cls.__module__}.{cls.__qualname__} and {other.__module__}.{other.__qualname__} "
+                f"would both be {name}: rename one"
             )
         return name
 
@@ -111,7 +111,7 @@ class _Builder:
             field["aliases"] = former
         return field
 
-    def of_type(self, where: str, annotation: Any) -> Schema:  # noqa: PLR0911
+    def of_type(self, where: str, annotation: Any) -> Schema:
         origin, args = get_origin(annotation), get_args(annotation)
         if origin is Annotated:
             return self.of_type(where, args[0])
@@ -171,7 +171,7 @@ def _default_of(where: str, info: FieldInfo) -> Any:
     if info.default_factory is None:
         return info.default
     if info.default_factory in (list, dict):
-        return info.default_factory()  # type: ignore[call-arg]  # list() and dict() take nothing
+        return info.default_factory()
     raise SchemaError(f"{where}: a contract's default must be constant; give a value, or default_factory=list or dict")
 
 
@@ -182,7 +182,7 @@ def _matching_first(schema: Schema, default: Any) -> Schema:
     return schema
 
 
-def _as_json(where: str, value: Any) -> Any:  # noqa: PLR0911
+def _as_json(where: str, value: Any) -> Any:
     """A default as a schema writes it: logical types as what they stand on, bytes as Latin-1 text."""
     if isinstance(value, enum.Enum):
         return value.value

@@ -1,4 +1,4 @@
-"""Events as bytes: Avro single-object encoding, read strictly and through schema evolution (design section 4)."""
+"""Events as bytes: Avro single-object encoding, read strictly and through schema evolution (design 4)."""
 
 import io
 from collections.abc import Callable
@@ -83,7 +83,7 @@ class Codec:
         """
         event = event_class(event_type)
         if event is None:
-            raise DecodeError(f"no model for the event type {event_type!r} in this process; import its module")
+            raise DecodeError(f"no model for the event type {event_type!r} here: import its module")
         model = self._model(event)
         written = self._writer_of(payload, model.schema)
         if not _same_record(written, model.schema):
@@ -113,7 +113,7 @@ class Codec:
         return _read(payload, written, None)
 
     def knows(self, event_type: str, payload: bytes) -> bool:
-        """Whether the payload's fingerprint belongs to a schema of that event type. Does not read the rest."""
+        """Whether the payload's fingerprint belongs to a schema of that event type; the rest is not read."""
         event = event_class(event_type)
         if event is None:
             return False
@@ -149,13 +149,13 @@ class Codec:
         text = self._find_schema(fingerprint) if self._find_schema is not None else None
         if text is None:
             raise UnknownSchema(
-                f"writer schema {fingerprint} is in no contract and not in the topic `schemas`: the producer did "
-                "not publish it, or the payload is not ours"
+                f"writer schema {fingerprint} is in no contract and not in the topic `schemas`: the "
+                "producer did not publish it, or the payload is not ours"
             )
         try:
             found = writer.load(text)
         except SchemaError as error:
-            raise UnknownSchema(f"writer schema {fingerprint} in the topic `schemas` is broken: {error}") from None
+            raise UnknownSchema(f"the topic `schemas` has no usable {fingerprint}: {error}") from None
         if found.fingerprint != fingerprint:
             raise UnknownSchema(
                 f"the topic `schemas` answers {fingerprint} with a schema of fingerprint {found.fingerprint}"
@@ -174,7 +174,7 @@ def fingerprint_of(payload: bytes) -> str:
     if not payload:
         raise DecodeError("an empty value is no Avro; a tombstone is a null value")
     if payload[0] == 0 and len(payload) >= 5:
-        raise DecodeError("Confluent framing (a byte 0 and a schema id), but no schema registry is configured")
+        raise DecodeError("Confluent framing (a byte 0, a schema id), but no registry is configured")
     raise DecodeError(f"not Avro single-object encoding: it begins with {payload[:4].hex(' ')}, not c3 01")
 
 

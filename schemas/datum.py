@@ -20,7 +20,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
-class BadValue(Exception):  # noqa: N818  # an internal signal, caught in the codec
+class BadValue(Exception):
     """A value that its type does not allow. `path` names the field, innermost part first."""
 
     def __init__(self, problem: str) -> None:
@@ -148,9 +148,9 @@ def _record(fields: list[tuple[str, Prepare]]) -> Prepare:
                 error.path.append(name)
                 raise
             except KeyError:
-                error = BadValue("missing")
-                error.path.append(name)
-                raise error from None
+                absent = BadValue("missing")
+                absent.path.append(name)
+                raise absent from None
         return datum
 
     return prepare

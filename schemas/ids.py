@@ -17,7 +17,7 @@ _COUNTER_MAX = (1 << _COUNTER_BITS) - 1
 class Uuid7Source:
     """Makes UUIDs of version 7, each greater than the one before, also when the clock steps back.
 
-    48 bits of milliseconds, 42 bits of counter that starts anew at random in each millisecond, 32 random bits.
+    48 bits of milliseconds, a counter of 42 bits that starts anew at random in each, 32 random bits.
     Two processes, also a parent and its fork, do not share the random bits.
     """
 

@@ -91,7 +91,8 @@ def _as_text(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return value
-    raise InvalidEvent(f"attribute {name}: text, true, false or a 32-bit integer is needed, not {value!r}"[:300])
+    shown = repr(value)[:100]
+    raise InvalidEvent(f"attribute {name}: text, true, false or a 32-bit integer is needed, not {shown}")
 
 
 def _refuse_constant(text: str) -> Any:

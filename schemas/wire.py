@@ -171,9 +171,9 @@ class _Compiler:
             return _fixed(schema["size"])
         return self.walk(kind)
 
-    def _by_name(self, name: str, schema: Schema | None = None) -> _Walk:
+    def _by_name(self, name: str, schema: dict[str, Any] | None = None) -> _Walk:
         """A named type, bound late: a record may contain itself."""
-        definition = self._named[name] if schema is None else schema
+        definition: dict[str, Any] = self._named[name] if schema is None else schema
         if definition["type"] not in ("record", "error"):
             return self.walk(definition)
         if name not in self._compiled:

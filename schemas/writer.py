@@ -21,8 +21,8 @@ _MAX_NESTING = 64
 class AvroSchema:
     """One Avro schema, immutable.
 
-    `text` is its JSON; `parsed` and `named` are fastavro's forms of it; `fingerprint` is CRC-64-AVRO in hex, in
-    the byte order of the wire. The fingerprint covers names, types and order, not defaults or logical types.
+    `text` is its JSON; `parsed` and `named` are fastavro's forms of it; `fingerprint` is CRC-64-AVRO in hex,
+    in the byte order of the wire. The fingerprint covers names, types and order, not defaults or logical types.
     """
 
     text: str
