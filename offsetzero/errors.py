@@ -7,6 +7,7 @@
     │   ├── DecodeError         bytes that cannot be read as what they claim to be
     │   ├── UnknownSchema       a fingerprint that no contract and no record of `schemas` explains
     │   └── IncompatibleSchema  a contract that old readers or writers could not live with
+    ├── SchemasUnavailable      the topic `schemas` cannot be read now: transient, never poison
     ├── TopicError              topics that differ from the catalogue, or a plan that is refused
     ├── PublishError            the broker did not take a record
     ├── GroupStopped            a consumer group cannot go on without an operator
@@ -49,6 +50,10 @@ class UnknownSchema(DecodeError):
     """A writer schema that no contract and no record of the topic `schemas` explains."""
 
 
+class SchemasUnavailable(OffsetzeroError):
+    """The topic `schemas` cannot be read now. Says nothing about the event: try again later."""
+
+
 class IncompatibleSchema(SchemaError):
     """A contract that old readers or old writers could not live with."""
 
@@ -58,7 +63,16 @@ class TopicError(OffsetzeroError):
 
 
 class PublishError(OffsetzeroError):
-    """The broker did not take a record."""
+    """The broker did not take a record.
+
+    `code` is librdkafka's name of the error (`MSG_SIZE_TOO_LARGE`), empty when there is none; `retriable` says
+    whether the same record may be taken later.
+    """
+
+    def __init__(self, message: str, *, code: str = "", retriable: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retriable = retriable
 
 
 class GroupStopped(OffsetzeroError):

@@ -31,6 +31,8 @@ class KafkaSettings(_Section):
     namespace: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]*$", max_length=60)] = ""
     """Prefix of all topics, group ids and transactional ids, for several environments on one cluster."""
     replication_factor: Annotated[int, Field(ge=1)] = 1
+    partitions: Annotated[int, Field(ge=1)] = 6
+    """Partitions of an event topic, and of the retry topics of the groups that read it, when it is made."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
 
     def client_config(self) -> dict[str, Any]:

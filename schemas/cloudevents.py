@@ -13,6 +13,7 @@ from offsetzero.schemas import attributes, structured
 from offsetzero.schemas.metadata import Metadata
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
+"""Record headers in order. A name may occur twice, a value may be missing."""
 RawHeaders: TypeAlias = Iterable[tuple[str, bytes | str | None]]
 
 AVRO = "application/avro"

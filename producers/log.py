@@ -1,0 +1,217 @@
+"""The producer of this process: one confluent-kafka Producer, its polling thread, and a Delivery per record."""
+
+import logging
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from offsetzero.clock import SYSTEM
+from offsetzero.errors import PublishError
+from offsetzero.producers.delivery import Delivery, RecordMetadata, refusal
+from offsetzero.schemas.cloudevents import Headers
+from offsetzero.settings import Settings
+from offsetzero.topics.names import Names
+
+__all__ = ["Delivery", "LogProducer", "RecordMetadata"]
+
+_log = logging.getLogger(__name__)
+
+MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
+"""As the retry topics' `max.message.bytes`: what fits a source fits there with more headers."""
+_POLL_SECONDS = 0.1
+_SPACE_SECONDS = 0.005
+
+
+class LogProducer:
+    """Appends records to topics. Idempotent, acknowledged by all in-sync replicas, keyed as Java does it.
+
+    Any thread may produce. Made after a fork, never before one. Close it, or use it as a context manager.
+
+    Args:
+        settings: the cluster.
+        transactional_id: makes a transactional producer (`begin`, `commit`, `abort`); in our namespace.
+        delivery_timeout: seconds after which a record that the broker did not acknowledge has failed.
+    """
+
+    def __init__(
+        self, settings: Settings, *, transactional_id: str | None = None, delivery_timeout: float = 120.0
+    ) -> None:
+        self.fatal: str | None = None
+        """Why this producer can never send again, once it cannot."""
+        config = _config(settings, transactional_id, delivery_timeout)
+        self._producer = Producer({**config, "error_cb": self._on_error}, logger=_log)
+        self._delivery_timeout = delivery_timeout
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="offsetzero-producer", daemon=True)
+        self._thread.start()
+        if transactional_id is not None:
+            try:
+                self._producer.init_transactions(delivery_timeout)
+            except BaseException:
+                self._stop_polling()
+                raise
+
+    def produce(
+        self,
+        topic: str,
+        *,
+        key: bytes | str | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Append one record; returns before it is sent. Waits while the queue is full.
+
+        Args:
+            topic: name on the cluster (see `Names.topic`).
+            key: records of one key go to one partition; None spreads them.
+            value: None is a tombstone.
+            headers: in order; a value may be None.
+            partition: by default murmur2 of the key, as Java, Debezium and aiokafka do.
+            timestamp_ms: the record's time, milliseconds since 1970; by default now.
+
+        Returns:
+            The delivery; a record that is refused at once fails there, too.
+
+        Raises:
+            PublishError: the producer is closed, or its queue stayed full for the whole delivery time-out.
+        """
+        if self._closed.is_set():
+            raise PublishError(f"{topic}: this producer is closed")
+        delivery = Delivery(topic, self._lock)
+        options: dict[str, Any] = {}
+        if partition is not None:
+            options["partition"] = partition
+        if timestamp_ms is not None:
+            options["timestamp"] = timestamp_ms
+        deadline: float | None = None
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    headers=headers,  # type: ignore[arg-type]  # theirs is an invariant list
+                    on_delivery=delivery.acknowledge,
+                    **options,
+                )
+                return delivery
+            except BufferError:
+                deadline = self._await_space(topic, deadline)
+            except KafkaException as error:
+                delivery.fail(refusal(topic, error.args[0]))
+                return delivery
+
+    def flush(self, timeout: float) -> int:
+        """Wait until every record has its answer.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            How many records have none yet.
+        """
+        return int(self._producer.flush(timeout))
+
+    def close(self, timeout: float = 30.0) -> int:
+        """Flush, then give up what is left; each delivery is done afterwards. May be called twice.
+
+        Returns:
+            How many records were given up.
+        """
+        if self._closed.is_set():
+            return 0
+        self._closed.set()
+        left = self.flush(timeout)
+        if left:
+            self._producer.purge()
+            self._producer.flush(1.0)
+        self._thread.join()
+        return left
+
+    def purge(self) -> None:
+        """Give up every record that is not acknowledged: for a consumer that has lost its partitions."""
+        self._producer.purge()
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises:
+            KafkaException: as librdkafka says; `error.args[0].txn_requires_abort()` and `.fatal()` say what next.
+        """
+        self._producer.begin_transaction()
+
+    def send_offsets(self, positions: list[Any], group_metadata: Any, timeout: float = 30.0) -> None:
+        """Commit consumer positions with the transaction (KIP-447)."""
+        self._producer.send_offsets_to_transaction(positions, group_metadata, timeout)
+
+    def commit(self, timeout: float = 30.0) -> None:
+        """Commit the transaction: all of its records and offsets become visible, or none."""
+        self._producer.commit_transaction(timeout)
+
+    def abort(self, timeout: float = 30.0) -> None:
+        """Abort the transaction."""
+        self._producer.abort_transaction(timeout)
+
+    def __len__(self) -> int:
+        """Records that have no answer yet."""
+        return len(self._producer)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _await_space(self, topic: str, deadline: float | None) -> float:
+        """Wait a moment for the queue to drain; returns when to give up."""
+        now = SYSTEM.monotonic()
+        if deadline is None:
+            deadline = now + self._delivery_timeout
+        if threading.get_ident() == self._thread.ident:
+            raise PublishError(f"{topic}: the queue is full, and a delivery callback cannot wait for room")
+        if now > deadline or self._closed.wait(_SPACE_SECONDS):
+            raise PublishError(f"{topic}: the producer's queue is full and does not drain; is the broker away?")
+        return deadline
+
+    def _poll(self) -> None:
+        while not self._closed.is_set():
+            self._producer.poll(_POLL_SECONDS)
+
+    def _stop_polling(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.fatal = error.str()
+        _log.warning("kafka producer: %s: %s", error.name(), error.str())
+
+
+def _config(settings: Settings, transactional_id: str | None, delivery_timeout: float) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "linger.ms": 5,
+        # A topic that nobody declared is a mistake, not a wish; found out within ten seconds.
+        "allow.auto.create.topics": False,
+        "topic.metadata.propagation.max.ms": 10_000,
+        "compression.type": "lz4",
+        **settings.kafka.client_config(),
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "message.max.bytes": MAX_RECORD_BYTES,
+        "delivery.timeout.ms": int(delivery_timeout * 1000),
+    }
+    if transactional_id is not None:
+        config["transactional.id"] = Names(settings.kafka.namespace).transactional_id(transactional_id)
+        config["transaction.timeout.ms"] = min(60_000, int(delivery_timeout * 1000))
+    return config
