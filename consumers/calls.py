@@ -71,7 +71,7 @@ class CallReader:
             except DecodeError as error:
                 failure = classify(error)
         message = None
-        if failure is None and not _is_raw_tombstone(record):
+        if failure is None and (record.value is not None or cloudevents.is_cloudevent(record.headers)):
             try:
                 message = cloudevents.read(record.value, record.headers)
             except (InvalidEvent, DecodeError) as error:
@@ -101,10 +101,6 @@ class CallReader:
             return Call(**parts, label=event_type if route else "unreadable", failure=classify(error))
         unknown = Poison("unknown-type", f"no contract explains the event type {event_type!r}")
         return Call(**parts, label="unreadable", failure=unknown)
-
-
-def _is_raw_tombstone(record: Record) -> bool:
-    return record.value is None and not any(name.startswith("ce_") for name, _ in record.headers)
 
 
 def _raw_metadata(hop: Hop, record: Record) -> Metadata:

@@ -55,6 +55,9 @@ class Dispatcher:
         with self._lock:
             self._running.pop(record)
             self._room.notify_all()
+            if not record.owned.active:
+                self._drop(record)
+                return
             due = self._clock.monotonic() + seconds
             heapq.heappush(self._later, (due, next(self._ties), record, True))
 
@@ -67,14 +70,13 @@ class Dispatcher:
         moved = False
         with self._lock:
             now = self._clock.monotonic()
-            while self._later and (self._later[0][0] <= now or not self._later[0][2].owned.active):
+            while self._later and self._later[0][0] <= now:
                 _, _, record, holds_lane = heapq.heappop(self._later)
                 moved = True
                 if holds_lane:
                     self._lanes.again(record)
-                    continue
-                self._waiting -= 1
-                if record.owned.active:
+                else:
+                    self._waiting -= 1
                     self._enter(record)
             if moved:
                 self._runnable.notify_all()
@@ -82,6 +84,25 @@ class Dispatcher:
         if moved:
             self._wake()
         return wait
+
+    def purge(self) -> None:
+        """Free what is queued or waits of partitions that were revoked."""
+        with self._lock:
+            kept = []
+            for item in self._later:
+                _, _, record, holds_lane = item
+                if record.owned.active:
+                    kept.append(item)
+                elif holds_lane:
+                    self._drop(record)
+                else:
+                    self._waiting -= 1
+            heapq.heapify(kept)
+            self._later = kept
+            for record in self._lanes.purge():
+                self._leave(record)
+            self._runnable.notify_all()
+        self._wake()
 
     def take(self) -> Record | None:
         """Wait for a record that may run now; None once closed. Records of revoked partitions are dropped."""
@@ -174,6 +195,9 @@ class Dispatcher:
             if record.owned.active:
                 self._running[record] = self._clock.monotonic()
                 return record
-            self._leave(record)
-            self._lanes.finish(record)
+            self._drop(record)
         return None
+
+    def _drop(self, record: Record) -> None:
+        self._leave(record)
+        self._lanes.finish(record)

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from offsetzero.topics.catalogue import sources_of
-
 from offsetzero.consumers.context import Context
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.policy import RetryPolicy, Tier
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
+from offsetzero.topics.catalogue import sources_of
 
 E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[E, Context], Awaitable[None] | None]

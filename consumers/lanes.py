@@ -42,6 +42,17 @@ class KeyLanes:
         else:
             del self._lanes[record.key]
 
+    def purge(self) -> list[Record]:
+        """Take out what waits behind a taken or ready record and was revoked; `take` meets the ready ones."""
+        gone: list[Record] = []
+        for lane in self._lanes.values():
+            if any(not record.owned.active for record in lane):
+                gone += [record for record in lane if not record.owned.active]
+                kept = [record for record in lane if record.owned.active]
+                lane.clear()
+                lane.extend(kept)
+        return gone
+
     @property
     def ready(self) -> int:
         """How many records could run now."""

@@ -232,11 +232,13 @@ class PollLoop:
         self._commit(ending, asynchronous=False)
         for owned in ending:
             owned.revoke()
+        self._dispatcher.purge()
         log.info("revoked", group=self._group, partitions=_shown(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for owned in self._forget(partitions):
             owned.revoke()  # another member owns it by now: nothing is committed
+        self._dispatcher.purge()
         log.warning("lost", group=self._group, partitions=_shown(partitions))
 
     def _forget(self, partitions: list[TopicPartition]) -> list[OwnedPartition]:

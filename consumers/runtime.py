@@ -5,10 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from offsetzero.producers.log import LogProducer
-from offsetzero.topics.catalogue import group_topics
-from offsetzero.topics.schema_log import SchemaLog
-
 from offsetzero import logs
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.calls import CallReader
@@ -20,11 +16,14 @@ from offsetzero.consumers.record import Record
 from offsetzero.consumers.settle import Settler
 from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers, Workers
 from offsetzero.errors import GroupStopped
+from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.settings import Settings
 from offsetzero.store.database import async_pool, pool
 from offsetzero.topics import cluster
+from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
+from offsetzero.topics.schema_log import SchemaLog
 
 MAX_THREADS = 32  # for the sync parts of an async group
 log = logs.get(__name__)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import psycopg
-from offsetzero.producers.log import LogProducer
 from psycopg_pool import PoolTimeout
 
 from offsetzero import logs, metrics
@@ -15,6 +14,7 @@ from offsetzero.consumers import steps
 from offsetzero.consumers.calls import Call
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.errors import PublishError
+from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.failures import Failure, FailureClass
 from offsetzero.retry.policy import DeadLetter, Retry, RetryPolicy

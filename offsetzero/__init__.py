@@ -1,0 +1,68 @@
+"""offsetzero: an event-log pipeline on Apache Kafka.
+
+    from offsetzero import ConsumerGroup, Context, DocumentUploaded, Publisher
+
+The names below are imported when they are first used, so that a service that only publishes loads only that.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from offsetzero.consumers.context import Context
+    from offsetzero.consumers.group import ConsumerGroup
+    from offsetzero.errors import OffsetzeroError
+    from offsetzero.producers.publisher import Publisher
+    from offsetzero.retry.failures import Permanent, Poison, ProviderDown, Throttled, Transient
+    from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
+    from offsetzero.schemas.event import Event
+    from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
+
+_HOMES = {
+    "ConsumerGroup": "consumers.group",
+    "Context": "consumers.context",
+    "DocumentDeleted": "schemas.documents",
+    "DocumentUploaded": "schemas.documents",
+    "Event": "schemas.event",
+    "OffsetzeroError": "errors",
+    "Permanent": "retry.failures",
+    "Poison": "retry.failures",
+    "ProviderDown": "retry.failures",
+    "Publisher": "producers.publisher",
+    "RunCancelled": "schemas.runs",
+    "RunFailed": "schemas.runs",
+    "RunSucceeded": "schemas.runs",
+    "Throttled": "retry.failures",
+    "Transient": "retry.failures",
+}
+
+__all__ = [
+    "ConsumerGroup",
+    "Context",
+    "DocumentDeleted",
+    "DocumentUploaded",
+    "Event",
+    "OffsetzeroError",
+    "Permanent",
+    "Poison",
+    "ProviderDown",
+    "Publisher",
+    "RunCancelled",
+    "RunFailed",
+    "RunSucceeded",
+    "Throttled",
+    "Transient",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'offsetzero' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"offsetzero.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

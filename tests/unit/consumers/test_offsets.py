@@ -1,0 +1,68 @@
+"""The committed offset: the lowest record that is not done, whatever the order of endings and the gaps."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from offsetzero.consumers.record import OwnedPartition, Record
+
+
+class OffsetsMachine(RuleBasedStateMachine):
+    """Against a naive model: every delivered offset in a dictionary, searched from the start each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owned = OwnedPartition("documents", "id", 0)
+        self.records: dict[int, Record] = {}
+        self.end = 0
+        self.last = 0
+
+    @rule(gap=st.integers(0, 5))
+    def deliver(self, gap: int) -> None:
+        offset = self.end + gap  # compaction and aborted transactions leave gaps
+        record = Record(self.owned, offset, b"k", b"v", [], 0)
+        self.owned.deliver(record)
+        self.records[offset] = record
+        self.end = offset + 1
+
+    @rule(markers=st.integers(0, 3))
+    def reach_the_end(self, markers: int) -> None:
+        self.end += markers
+        self.owned.reach(self.end)
+
+    @precondition(lambda self: any(not r.done for r in self.records.values()))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from([o for o, r in self.records.items() if not r.done]))
+        self.records[offset].done = True
+
+    @invariant()
+    def commits_the_lowest_undone_offset(self) -> None:
+        undone = [offset for offset, record in self.records.items() if not record.done]
+        expected = min(undone) if undone else (self.end if self.owned.position is not None else None)
+        got = self.owned.committable()
+        assert got == expected
+        assert self.owned.undone >= len(undone)
+        if got is not None:
+            assert got >= self.last, "a commit never goes back"
+            self.last = got
+
+
+TestOffsets = OffsetsMachine.TestCase
+TestOffsets.settings = settings(max_examples=500, stateful_step_count=40, deadline=None)
+
+
+def test_nothing_delivered_commits_nothing() -> None:
+    assert OwnedPartition("documents", "id", 0).committable() is None
+
+
+def test_a_late_ending_changes_nothing_after_the_partition_came_back() -> None:
+    """confluentinc/parallel-consumer#875: a stale entry displaced a fresh record after reassignment."""
+    old = OwnedPartition("documents", "id", 0)
+    stale = Record(old, 7, b"k", b"v", [], 0)
+    old.deliver(stale)
+    old.revoke()
+    new = OwnedPartition("documents", "id", 0)
+    new.deliver(Record(new, 7, b"k", b"v", [], 0))
+    stale.done = True
+    assert new.committable() == 7

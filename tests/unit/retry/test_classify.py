@@ -1,0 +1,77 @@
+"""What handlers raise, and the class that each becomes."""
+
+from datetime import UTC, datetime
+
+import httpx
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from pydantic import BaseModel, ValidationError
+
+from offsetzero.errors import DecodeError, InvalidEvent
+from offsetzero.retry.classify import classify
+from offsetzero.retry.failures import FailureClass, Permanent
+from support import ManualClock
+
+
+class Model(BaseModel):
+    number: int
+
+
+def invalid() -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        Model.model_validate({"number": "x"})
+    return caught.value
+
+
+def status(code: int, **headers: str) -> httpx.HTTPStatusError:
+    request = httpx.Request("POST", "http://127.0.0.1/")
+    response = httpx.Response(code, request=request, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    return httpx.HTTPStatusError("no", request=request, response=response)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx.ConnectError("no"), FailureClass.TRANSIENT),
+        (httpx.ReadTimeout("slow"), FailureClass.TRANSIENT),
+        (ConnectionResetError(), FailureClass.TRANSIENT),
+        (TimeoutError(), FailureClass.TRANSIENT),
+        *[(status(code), FailureClass.TRANSIENT) for code in (408, 500, 502, 503, 504)],
+        (status(429), FailureClass.THROTTLED),
+        *[(status(code), FailureClass.PROVIDER_DOWN) for code in (401, 403)],
+        *[(status(code), FailureClass.PERMANENT) for code in (400, 404, 413, 422)],
+        (psycopg.errors.DeadlockDetected(), FailureClass.TRANSIENT),
+        (psycopg.OperationalError(), FailureClass.TRANSIENT),
+        (psycopg.errors.UniqueViolation(), FailureClass.BUG),
+        (psycopg.errors.SyntaxError(), FailureClass.BUG),
+        (KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, retriable=True)), FailureClass.TRANSIENT),
+        (KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)), FailureClass.BUG),
+        (invalid(), FailureClass.PERMANENT),
+        (DecodeError("bytes"), FailureClass.POISON),
+        (InvalidEvent("no ce_id"), FailureClass.POISON),
+        (ZeroDivisionError(), FailureClass.BUG),
+        (KeyError("x"), FailureClass.BUG),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_each_error_has_one_class(error: Exception, expected: FailureClass) -> None:
+    failure = classify(error)
+    assert failure.failure_class is expected
+    assert failure.__cause__ is error
+    assert failure.reason
+
+
+def test_a_failure_stays_itself() -> None:
+    failure = Permanent("password-needed")
+    assert classify(failure) is failure
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7), ("1.5", 1.5), ("-3", 0), ("Wed, 01 Jan 2025 00:00:30 GMT", 30), ("soon", None)],
+)
+def test_retry_after_in_seconds_or_as_a_date(value: str, seconds: float | None) -> None:
+    clock = ManualClock(datetime(2025, 1, 1, tzinfo=UTC))
+    assert classify(status(429, retry_after=value), clock).retry_after == seconds
+    assert classify(status(503, retry_after=value), clock).retry_after == seconds

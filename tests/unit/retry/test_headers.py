@@ -1,0 +1,59 @@
+"""Headers of retry and dead-letter records."""
+
+import pytest
+
+from offsetzero.errors import DecodeError
+from offsetzero.retry import headers
+from offsetzero.retry.classify import classify
+from offsetzero.retry.failures import Bug, Transient
+from offsetzero.retry.headers import Hop, Origin
+
+HERE = Origin("topic-id", "documents", 3, 42)
+
+
+def test_a_source_record_is_its_own_origin() -> None:
+    hop = headers.read([("ce_id", b"1"), ("x", None)], HERE, 5)
+    assert hop == Hop(HERE, attempt=1, hop=0, due_ms=0, redrive_no=0, timestamp_ms=5)
+
+
+def test_what_is_written_is_read_again() -> None:
+    hop = Hop(HERE, attempt=2, hop=1, due_ms=1_700_000_000_123, redrive_no=4, timestamp_ms=99)
+    written = headers.write([("ce_id", b"1")], hop, Transient("slow", "it took long"), "indexer")
+    assert headers.read(written, Origin("other", "indexer.retry-1m", 3, 0), 7) == hop
+
+
+def test_headers_are_replaced_never_added() -> None:
+    """spring-kafka#1994: headers grew per retry until the record was too large."""
+    carried: headers.Headers = [("ce_id", b"1"), ("odd", None), ("raw", b"\xff\xfe"), ("ce_id", b"2")]
+    first = headers.write(carried, Hop(HERE), Transient("a"), "g")
+    many = first
+    for number in range(100):
+        many = headers.write(many, Hop(HERE, attempt=2, hop=number), Transient("a"), "g")
+    assert len(many) == len(first)
+    assert many[:4] == carried, "the event's own headers stay as they came, doubled names and odd bytes included"
+
+
+def test_a_long_stack_and_a_long_message_are_cut() -> None:
+    def deep(level: int) -> None:
+        if level:
+            deep(level - 1)
+        raise RuntimeError("é" * 20_000)
+
+    with pytest.raises(RuntimeError) as caught:
+        deep(50)
+    written = headers.write([], Hop(HERE), classify(caught.value), "g")
+    assert sum(len(name) + len(value or b"") for name, value in written) <= 8 * 1024
+    for _, value in written:
+        (value or b"").decode()  # cut between characters, not inside one
+
+
+def test_one_cause_has_one_fingerprint_whatever_numbers_it_names() -> None:
+    assert headers.fingerprint(Bug("row 17 of 99")) == headers.fingerprint(Bug("row 3 of 5"))
+    assert headers.fingerprint(Bug("row 17")) != headers.fingerprint(Bug("column 17"))
+
+
+@pytest.mark.parametrize("bad", [("oz_origin", b"nowhere"), ("oz_due", b"soon"), ("oz_hop", b"\xff")])
+def test_unreadable_headers_are_one_clear_error(bad: tuple[str, bytes]) -> None:
+    written = [h for h in headers.write([], Hop(HERE), Transient("a"), "g") if h[0] != bad[0]]
+    with pytest.raises(DecodeError, match="documents/3@42"):
+        headers.read([*written, bad], HERE, 0)
