@@ -1,0 +1,75 @@
+"""`offsetzero api`, `relay` and `migrate`: the processes that are no consumer groups."""
+
+import signal
+import socket
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from offsetzero import logs, metrics
+from offsetzero.errors import ServerError
+from offsetzero.settings import load
+
+
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to bind; OFFSETZERO_API__HOST.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port, 0 for a free one; OFFSETZERO_API__PORT.")] = None,
+) -> None:
+    """Serve HTTP: documents, runs, search, webhook subscriptions, /healthz, /readyz, /metrics."""
+    settings = load(needs=frozenset({"database"}))
+    logs.configure(process="api", level=settings.log_level)
+    listener = _listen(host or settings.api.host, settings.api.port if port is None else port)
+    import uvicorn
+
+    from offsetzero.api.app import create_app
+
+    config = uvicorn.Config(
+        create_app(settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+    bound: Any = listener.getsockname()
+    logs.get(__name__).info("api listens", host=bound[0], port=bound[1])
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def relay() -> None:
+    """Publish outbox rows until SIGTERM or Ctrl-C; several may run, one works and the others stand by."""
+    settings = load(needs=frozenset({"database", "kafka"}))
+    logs.configure(process="relay", level=settings.log_level)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    port = metrics.serve(settings.metrics_port, settings.metrics_host)
+    logs.get(__name__).info("relay starts", metrics_port=port)
+    from offsetzero.producers.relay import Relay
+
+    Relay(settings).run(stop)
+
+
+def migrate() -> None:
+    """Apply the migrations that the database lacks."""
+    settings = load(needs=frozenset({"database"}))
+    from offsetzero.store.migrate import upgrade
+
+    upgrade(settings.database_url.get_secret_value())
+    typer.echo("The database is up to date.")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, so that a taken port is a clear error before anything is loaded."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServerError(
+            f"api: port {port} on {host} cannot be used ({error.strerror}); "
+            "choose another with --port or OFFSETZERO_API__PORT"
+        ) from error
+    return listener
