@@ -61,6 +61,10 @@ class ApiSettings(_Section):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     max_upload_bytes: Annotated[int, Field(gt=0)] = 50 * 1024 * 1024
+    required_steps: Annotated[list[str], Field(min_length=1)] = ["indexer", "summariser"]
+    """The groups that must finish before a run ends; as JSON in the environment."""
+    pool_size: Annotated[int, Field(ge=1)] = 10
+    """The most connections to the database."""
 
 
 class WebhookSettings(_Section):

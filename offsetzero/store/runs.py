@@ -91,9 +91,7 @@ def start_step(run_id: UUID, step: str, attempt: int) -> Script[bool]:
     return True
 
 
-def wait_step(
-    run_id: UUID, step: str, *, attempt: int, reason: str, detail: str, due: datetime | None
-) -> Script[None]:
+def wait_step(run_id: UUID, step: str, *, attempt: int, reason: str, detail: str, due: datetime | None) -> Script[None]:
     """Mark a step as waiting for its next attempt.
 
     Args:
@@ -123,9 +121,7 @@ def succeed_step(run_id: UUID, step: str, *, warning: str | None = None) -> Scri
     Returns:
         How the run ended, if this call ended it.
     """
-    return (
-        yield from _end_step(run_id, step, StepStatus.SUCCEEDED, reason=None, detail=None, warning=warning)
-    )
+    return (yield from _end_step(run_id, step, StepStatus.SUCCEEDED, reason=None, detail=None, warning=warning))
 
 
 def fail_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[RunEnd | None]:
@@ -170,8 +166,7 @@ def _end_step(
 
 def _end_run(run_id: UUID) -> Script[RunEnd | None]:
     steps = yield (
-        "SELECT step, status, reason, detail FROM run_steps WHERE run_id = %s AND required "
-        "ORDER BY finished_at, step",
+        "SELECT step, status, reason, detail FROM run_steps WHERE run_id = %s AND required ORDER BY finished_at, step",
         (run_id,),
     )
     if not steps or any(status in ("queued", "running", "waiting") for _, status, _, _ in steps):
@@ -179,7 +174,8 @@ def _end_run(run_id: UUID) -> Script[RunEnd | None]:
     failed = next((item for item in steps if item[1] == StepStatus.FAILED), None)
     status = RunStatus.FAILED if failed else RunStatus.SUCCEEDED
     rows = yield (
-        "UPDATE runs SET status = %s, started_at = coalesce(started_at, clock_timestamp()), finished_at = clock_timestamp() "
+        "UPDATE runs SET status = %s, started_at = coalesce(started_at, clock_timestamp()), "
+        "finished_at = clock_timestamp() "
         "WHERE id = %s AND status IN ('queued', 'running') RETURNING tenant_id, document_id, finished_at",
         (status, run_id),
     )

@@ -90,9 +90,7 @@ runs = Table(
 run_steps = Table(
     "run_steps",
     metadata,
-    Column(
-        "run_id", Uuid, ForeignKey("runs.id", ondelete="CASCADE", name="fk_run_steps_run_id"), nullable=False
-    ),
+    Column("run_id", Uuid, ForeignKey("runs.id", ondelete="CASCADE", name="fk_run_steps_run_id"), nullable=False),
     Column("step", Text, nullable=False),
     Column("required", Boolean, nullable=False, server_default=text("false")),
     Column("status", Text, nullable=False, server_default=text("'queued'")),
@@ -104,9 +102,7 @@ run_steps = Table(
     Column("started_at", _Time),
     Column("finished_at", _Time),
     PrimaryKeyConstraint("run_id", "step"),
-    CheckConstraint(
-        "status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"
-    ),
+    CheckConstraint("status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"),
 )
 
 # Events to publish, written in the transaction of what they tell. Columns as in Debezium's outbox event
@@ -169,7 +165,8 @@ chunks = Table(
     Column(
         "words",
         TSVECTOR,
-        Computed("to_tsvector('simple'::regconfig, text)", persisted=True),
+        # Without angle brackets: PostgreSQL takes `<String>` for a tag and leaves its words out.
+        Computed("to_tsvector('simple'::regconfig, translate(text, '<>', '  '))", persisted=True),
         nullable=False,
     ),
     PrimaryKeyConstraint("document_id", "number"),
@@ -199,6 +196,7 @@ webhooks = Table(
     Column("secret", Text, nullable=False),
     Column("event_types", ARRAY(Text), nullable=False),
     Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("disabled_at", _Time),  # the receiver answered 410: it wants no more
     Index("ix_webhooks_tenant_id", "tenant_id"),
 )
 

@@ -8,11 +8,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-# Controls except tab and line feed, surrogates, noncharacters, invisible joints and the marks of writing
-# direction. ZWNJ and ZWJ stay: Persian and the scripts of India need them.
+# Controls except tab and line feed, surrogates, noncharacters, private use (nothing can show it, and search
+# marks its hits with two of them), invisible joints and the marks of writing direction. ZWNJ and ZWJ stay:
+# Persian and the scripts of India need them.
 _DROPPED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u00ad\u200b\u200e\u200f"
-    "\u202a-\u202e\u2060-\u2069\ufeff]"
+    "\u202a-\u202e\u2060-\u2069\ufeff\ue000-\uf8ff\U000f0000-\U0010ffff]"
 )
 _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n]+")

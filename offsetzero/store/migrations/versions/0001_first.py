@@ -110,7 +110,8 @@ CREATE TABLE chunks (
     tenant_id text NOT NULL,
     page integer NOT NULL,
     text text NOT NULL,
-    words tsvector NOT NULL GENERATED ALWAYS AS (to_tsvector('simple'::regconfig, text)) STORED,
+    words tsvector NOT NULL
+        GENERATED ALWAYS AS (to_tsvector('simple'::regconfig, translate(text, '<>', '  '))) STORED,
     CONSTRAINT pk_chunks PRIMARY KEY (document_id, number)
 );
 CREATE INDEX ix_chunks_words ON chunks USING gin (words);
@@ -132,7 +133,8 @@ CREATE TABLE webhooks (
     url text NOT NULL,
     secret text NOT NULL,
     event_types text[] NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now()
+    created_at timestamptz NOT NULL DEFAULT now(),
+    disabled_at timestamptz
 );
 CREATE INDEX ix_webhooks_tenant_id ON webhooks (tenant_id);
 

@@ -1,0 +1,98 @@
+"""What tenants uploaded. One tenant has a file once: its SHA-256 tells."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from offsetzero.store import runs
+from offsetzero.store.script import Script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A stored document."""
+
+    id: UUID
+    tenant_id: str
+    name: str
+    content_type: str
+    uri: str
+    size_bytes: int
+    sha256: str
+    version: int
+    uploaded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Where a document and its newest run stand."""
+
+    document_id: UUID
+    run_id: UUID
+    status: runs.RunStatus
+
+
+_COLUMNS = "id, tenant_id, name, content_type, uri, size_bytes, sha256, version, uploaded_at"
+
+
+def find(tenant_id: str, document_id: UUID) -> Script[Document | None]:
+    """A tenant's document; None when there is none, when it is another's, and when it was deleted."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM documents WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL",  # noqa: S608
+        (document_id, tenant_id),
+    )
+    return _document(rows[0]) if rows else None
+
+
+def find_intake(tenant_id: str, sha256: str) -> Script[Intake | None]:
+    """The document of a tenant with this content, and its newest run."""
+    rows = yield (
+        "SELECT d.id, r.id, r.status FROM documents d JOIN runs r ON r.document_id = d.id "
+        "WHERE d.tenant_id = %s AND d.sha256 = %s AND d.deleted_at IS NULL ORDER BY r.id DESC LIMIT 1",
+        (tenant_id, sha256),
+    )
+    return Intake(rows[0][0], rows[0][1], runs.RunStatus(rows[0][2])) if rows else None
+
+
+def add(document: Document) -> Script[bool]:
+    """Add a document. False when the tenant has that content already; it waits for an upload in progress."""
+    rows = yield (
+        f"INSERT INTO documents ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "  # noqa: S608
+        "ON CONFLICT (tenant_id, sha256) WHERE deleted_at IS NULL DO NOTHING RETURNING id",
+        (
+            document.id,
+            document.tenant_id,
+            document.name,
+            document.content_type,
+            document.uri,
+            document.size_bytes,
+            document.sha256,
+            document.version,
+            document.uploaded_at,
+        ),
+    )
+    return bool(rows)
+
+
+def delete(tenant_id: str, document_id: UUID, deleted_at: datetime) -> Script[Document | None]:
+    """Mark a document as deleted.
+
+    Returns:
+        It, with its new version; None when there was none.
+    """
+    rows = yield (
+        "UPDATE documents SET deleted_at = %s, version = version + 1 "  # noqa: S608
+        f"WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL RETURNING {_COLUMNS}",
+        (deleted_at, document_id, tenant_id),
+    )
+    return _document(rows[0]) if rows else None
+
+
+def is_deleted(document_id: UUID) -> Script[bool]:
+    """Whether a document was deleted; False for one that never was here."""
+    rows = yield "SELECT 1 FROM documents WHERE id = %s AND deleted_at IS NOT NULL", (document_id,)
+    return bool(rows)
+
+
+def _document(row: tuple[object, ...]) -> Document:
+    return Document(**dict(zip(_COLUMNS.split(", "), row, strict=True)))  # type: ignore[arg-type]
