@@ -149,10 +149,7 @@ class PollLoop:
 
     @staticmethod
     def _record(owned: OwnedPartition, message: Message) -> Record:
-        try:
-            headers = message.headers() or []
-        except UnicodeDecodeError:  # a header's name is not UTF-8: the record is handled without headers
-            headers = []
+        headers = retry_headers.of_message(message)
         _, timestamp_ms = message.timestamp()
         return Record(owned, message.offset() or 0, message.key(), message.value(), headers, timestamp_ms)
 
@@ -262,11 +259,12 @@ class PollLoop:
         if not offsets:
             return
         try:
-            results = self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
+            if asynchronous:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            else:
+                self._on_commit(None, self._consumer.commit(offsets=offsets, asynchronous=False))
         except KafkaException as error:
             self._commit_failed(offsets, error.args[0])
-        else:
-            self._commit_failed([r for r in results or [] if r.error], "see the partition's error")
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         failed = [place for place in partitions if error or place.error]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import InvalidEvent, TopicError
@@ -86,8 +87,20 @@ def read(settings: Settings, group: str) -> Iterator[DeadLetter]:
         consumer.close()
 
 
+def groups(settings: Settings) -> list[str]:
+    """The groups of our namespace that have a dead-letter topic, by name.
+
+    Raises:
+        KafkaException: the broker does not answer.
+    """
+    names = Names(settings.kafka.namespace)
+    found = AdminClient(settings.kafka.client_config()).list_topics(timeout=STALL_SECONDS).topics
+    ours = (names.strip(topic) for topic in found)
+    return sorted(name.removesuffix(".dlq") for name in ours if name is not None and name.endswith(".dlq"))
+
+
 def _parse(group: str, message: Message) -> DeadLetter:
-    headers = list(message.headers() or [])
+    headers = retry_headers.of_message(message)
     ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
     partition, offset = message.partition() or 0, message.offset() or 0
     kept = [(name, value) for name, value in headers if not name.startswith(retry_headers.PREFIX)]

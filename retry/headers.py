@@ -5,7 +5,9 @@ import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
+
+from confluent_kafka import Message
 
 from offsetzero.errors import DecodeError
 from offsetzero.retry.failures import Failure, FailureClass
@@ -14,6 +16,17 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 PREFIX = "oz_"
 _DETAIL_BYTES = 1024
 _STACK_BYTES = 4096
+
+
+def of_message(message: Message) -> Headers:
+    """The headers of a record as it was read; values are bytes or None.
+
+    A header's name that is not UTF-8 makes the client refuse them all: such a record has no headers for us.
+    """
+    try:
+        return cast("Headers", list(message.headers() or []))
+    except UnicodeDecodeError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

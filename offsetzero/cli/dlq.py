@@ -1,0 +1,122 @@
+"""`offsetzero dlq`: dead letters with their reasons and original bytes."""
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from offsetzero.retry.dead_letters import DeadLetter
+    from offsetzero.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Dead letters with their reasons and original bytes: list, show.")
+
+
+@app.command("list")
+def list_dead_letters(
+    groups: Annotated[list[str] | None, typer.Argument(help="Groups; by default all that have dead letters.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+) -> None:
+    """List the dead letters of groups, oldest first within a partition."""
+    from offsetzero import settings
+    from offsetzero.retry import dead_letters
+
+    config = settings.load(needs=frozenset({"kafka"}))
+    names = groups or dead_letters.groups(config)
+    letters = [letter for name in names for letter in dead_letters.read(config, name)]
+    if as_json:
+        print(json.dumps([_summary(letter) for letter in letters], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    if not letters:
+        print(f"No dead letters in {', '.join(names) or 'any group'}.")
+        return
+    table = Table("group", "place", "failed at", "event type", "event id", "failure", "reason", "detail", "attempt")
+    for letter in letters:
+        row = _summary(letter)
+        shown = ("group", "place", "failed_at", "event_type", "event_id", "failure", "reason", "detail", "attempt")
+        table.add_row(*(str(row[name] if row[name] is not None else "-") for name in shown))
+    Console().print(table)
+    print("Show one: offsetzero dlq show GROUP PLACE")
+
+
+@app.command("show")
+def show(
+    group: Annotated[str, typer.Argument(help="The group.")],
+    which: Annotated[str, typer.Argument(metavar="PLACE|EVENT_ID", help="PARTITION/OFFSET as listed, or an event id.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show one dead letter: why it failed, its stack, its headers and its payload as far as it can be read."""
+    from offsetzero import settings
+    from offsetzero.errors import TopicError
+    from offsetzero.retry import dead_letters
+
+    config = settings.load(needs=frozenset({"kafka"}))
+    for letter in dead_letters.read(config, group):
+        if which in (_place(letter), letter.meta.id if letter.meta else None):
+            break
+    else:
+        raise TopicError(f"group {group}: no dead letter {which}; see `offsetzero dlq list {group}`")
+    payload, unreadable = _payload(config, letter)
+    whole = {
+        **_summary(letter),
+        "key": _text(letter.key),
+        "origin": f"{letter.hop.origin.topic}/{letter.hop.origin.partition}@{letter.hop.origin.offset}",
+        "headers": {name: _text(value) for name, value in letter.headers},
+        "payload": payload,
+        "payload_unreadable": unreadable,
+        "payload_hex": letter.value.hex() if letter.value is not None else None,
+        "stack": letter.stack or None,
+    }
+    if as_json:
+        print(json.dumps(whole, indent=2, default=str))
+        return
+    from rich.console import Console
+    from rich.pretty import Pretty
+
+    console = Console()
+    for name, value in whole.items():
+        if value is None or (name == "payload_hex" and payload is not None):
+            continue
+        console.print(f"[bold]{name}[/bold]", end=": ")
+        console.print(Pretty(value) if isinstance(value, dict) else str(value), markup=False, soft_wrap=True)
+
+
+def _place(letter: "DeadLetter") -> str:
+    return f"{letter.partition}/{letter.offset}"
+
+
+def _summary(letter: "DeadLetter") -> dict[str, Any]:
+    return {
+        "group": letter.group,
+        "place": _place(letter),
+        "failed_at": datetime.fromtimestamp(letter.failed_at_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "event_type": letter.meta.type if letter.meta else None,
+        "event_id": letter.meta.id if letter.meta else None,
+        "run_id": letter.meta.run_id if letter.meta else None,
+        "failure": letter.failure,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "fingerprint": letter.fingerprint,
+        "attempt": letter.hop.attempt,
+    }
+
+
+def _payload(config: "Settings", letter: "DeadLetter") -> tuple[Any, str | None]:
+    from offsetzero.errors import SchemaError
+    from offsetzero.schemas.codec import Codec
+    from offsetzero.topics.schema_log import SchemaLog
+
+    if letter.value is None:
+        return None, None
+    try:
+        return Codec(SchemaLog(config).find).decode_fields(letter.value), None
+    except SchemaError as error:
+        return None, str(error)
+
+
+def _text(value: bytes | None) -> str | None:
+    return value.decode(errors="backslashreplace") if value is not None else None
