@@ -1,0 +1,90 @@
+"""The Publisher: events to the log, straight from a service (without a database transaction)."""
+
+from types import TracebackType
+from typing import Self, Unpack
+
+from offsetzero import settings as settings_module
+from offsetzero.producers.delivery import Delivery
+from offsetzero.producers.log import LogProducer
+from offsetzero.producers.records import Attributes, OutgoingRecord, build, build_tombstone
+from offsetzero.producers.schema_publisher import SchemaPublisher
+from offsetzero.schemas.codec import Codec
+from offsetzero.schemas.event import Event
+from offsetzero.settings import Settings
+from offsetzero.topics.names import Names
+
+
+class Publisher:
+    """Publishes events.
+
+        with Publisher() as publisher:
+            publisher.publish(DocumentDeleted(…)).result(10)
+
+    A service that also writes to PostgreSQL uses `offsetzero.producers.outbox` instead: then the event is
+    published exactly when the transaction commits.
+
+    Args:
+        settings: by default those of the environment.
+        source: `ce_source` of what is published; by default the settings' source.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, source: str | None = None) -> None:
+        settings = settings or settings_module.load(needs=frozenset({"kafka"}))
+        self._source = source or settings.source
+        self._names = Names(settings.kafka.namespace)
+        self._codec = Codec()
+        self._producer = LogProducer(settings)
+        self._schemas = SchemaPublisher(self._producer, self._names)
+
+    def publish(self, event: Event, **attributes: Unpack[Attributes]) -> Delivery:
+        """Append an event to its topic; returns before the broker has it.
+
+        The first event of a type whose schema is no frozen contract waits until the schema is in the log.
+
+        Args:
+            event: its key field decides the partition.
+            attributes: see `Attributes`.
+
+        Returns:
+            The delivery: `.result(timeout)`, `await`, or `.add_done_callback(…)`.
+
+        Raises:
+            InvalidEvent: a value or an attribute that no event may have.
+            TopicError: no topic is declared for the event's type.
+            PublishError: the queue stayed full, the publisher is closed, or the schema could not be published.
+        """
+        attributes.setdefault("source", self._source)
+        record = build(self._codec, event, attributes)
+        if record.schema is not None:
+            self._schemas.ensure(record.schema.fingerprint, record.schema.text)
+        return self._send(record)
+
+    def tombstone(self, event_type: str, key: str, **attributes: Unpack[Attributes]) -> Delivery:
+        """Append an event without data: handlers receive it as the tombstone of the key.
+
+        Raises:
+            InvalidEvent, TopicError, PublishError: as `publish`.
+        """
+        attributes.setdefault("source", self._source)
+        return self._send(build_tombstone(event_type, key, attributes))
+
+    def flush(self, timeout: float = 30.0) -> int:
+        """Wait up to `timeout` seconds until everything has its answer; returns how many have none."""
+        return self._producer.flush(timeout)
+
+    def close(self, timeout: float = 30.0) -> int:
+        """Flush and stop; returns how many records were given up."""
+        return self._producer.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, record: OutgoingRecord) -> Delivery:
+        return self._producer.produce(
+            self._names.topic(record.topic), key=record.key, value=record.value, headers=record.headers
+        )
