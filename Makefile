@@ -1,0 +1,65 @@
+# Everything a developer runs. A fresh machine needs git, make and Python >= 3.11 with venv, nothing else.
+#   make demo PYTHON=/path/to/python    choose another Python
+SHELL := /bin/sh
+PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$candidate; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test check format lock clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## See the whole path of three documents on real Kafka and PostgreSQL
+	@$(BIN)/offsetzero demo $(ARGS)
+
+up: $(READY) ## Run everything on this machine until Ctrl-C
+	@$(BIN)/offsetzero up $(ARGS)
+
+test: $(READY) ## Run all tests (ARGS='-k name' for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/offsetzero schema check
+
+format: $(READY) ## Format the code and repair what ruff can
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+# The lock of Python packages holds for every Python >= 3.11; the lock of Kafka's jars is checked at each start.
+lock: $(READY) ## Choose versions anew: requirements.lock and kafka.lock
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-find-links --upgrade -q -o requirements.lock
+	@$(BIN)/python -m offsetzero.embedded.lock
+
+clean: ## Remove the environment and caches of this folder
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made anew when the lock changes: the lock with its checksums, then this package without more. setuptools comes
+# first, because two packages come as source only and are built with this one, not with whatever is newest.
+$(READY): requirements.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "make: offsetzero needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; fi
+	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "make: $(PYTHON) is no Python 3.11 or newer; name another: make PYTHON=/path/to/python" >&2; exit 1; fi
+	@if ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
+		echo "make: $(PYTHON) has no module venv (on Debian: apt install python3-venv)" >&2; exit 1; fi
+	@echo "Installing the packages of requirements.lock into $(VENV) (once; again when the lock changes) …"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@awk '/^setuptools==/,!/\\$$/' requirements.lock > $(VENV)/build.lock
+	@$(BIN)/python -m pip install -q --require-hashes -r $(VENV)/build.lock
+	@$(BIN)/python -m pip install -q --require-hashes --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
