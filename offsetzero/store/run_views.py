@@ -85,6 +85,6 @@ def _with_steps(runs: Rows) -> Script[list[RunView]]:
     for run_id, step, required, status, *rest in rows:
         steps.setdefault(run_id, []).append(StepView(step, required, StepStatus(status), *rest))
     return [
-        RunView(run_id, document_id, name, RunStatus(status), *times, steps.get(run_id, []))
-        for run_id, document_id, name, status, *times in runs
+        RunView(run_id, document_id, name, RunStatus(status), created, started, finished, steps.get(run_id, []))
+        for run_id, document_id, name, status, created, started, finished in runs
     ]

@@ -1,0 +1,60 @@
+"""The group `summariser`: a summary of each document, by an OpenAI-compatible endpoint or on this machine."""
+
+import asyncio
+
+from offsetzero.consumers.context import Context
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.groups.documents.load import DELETED, load
+from offsetzero.consumers.groups.summaries import Summary, local, provider
+from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
+from offsetzero.store import summaries
+from offsetzero.store.script import run
+
+group = ConsumerGroup("summariser", step=True)
+
+
+@group.prepare(DocumentUploaded)
+async def summarise(event: DocumentUploaded, ctx: Context) -> Summary | None:
+    """Read the document and summarise it, outside the transaction; None when it was deleted."""
+    found = await asyncio.to_thread(load, event, ctx)
+    if found is None:
+        return None
+    if not found.has_text:
+        return Summary("", "none", warnings=["the document has no text (only images?): there is no summary"])
+    if ctx.settings.llm.base_url:
+        return await provider.summarise(found.text, ctx.settings.llm, idempotency_key=ctx.idempotency_key)
+    return await asyncio.to_thread(local.summarise, found.text)
+
+
+@group.handler(DocumentUploaded)
+def store(event: DocumentUploaded, ctx: Context) -> None:
+    """Store the summary, in place of that of an earlier attempt."""
+    summary: Summary | None = ctx.prepared
+    if summary is None or not run(
+        ctx.connection,
+        summaries.put(
+            event.document_id,
+            event.tenant_id,
+            summary.text,
+            summary.model,
+            input_tokens=summary.input_tokens,
+            output_tokens=summary.output_tokens,
+        ),
+    ):
+        ctx.warn(DELETED)
+        return
+    for warning in summary.warnings:
+        ctx.warn(warning)
+    ctx.log.info(
+        "summarised",
+        document_id=str(event.document_id),
+        model=summary.model,
+        input_tokens=summary.input_tokens,
+        output_tokens=summary.output_tokens,
+    )
+
+
+@group.handler(DocumentDeleted)
+def remove(event: DocumentDeleted, ctx: Context) -> None:
+    """Remove the summary; an upload that is handled later finds the mark and stays out."""
+    run(ctx.connection, summaries.remove(event.document_id, event.tenant_id))

@@ -1,0 +1,114 @@
+"""Where a webhook may go: never to the internal network, unless the settings allow it.
+
+The address that was checked is the one that is connected to: a name that resolves to something else a moment
+later changes nothing (gotempsh/temps#332).
+"""
+
+import asyncio
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+import httpx
+
+from offsetzero.errors import OffsetzeroError
+
+MAX_URL = 2048
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Prefixes that carry an IPv4 address in an IPv6 one: NAT64 and its local-use range.
+_EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+
+
+class TargetRefused(OffsetzeroError):
+    """A URL that no webhook may go to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL and the address that its host had when it was checked."""
+
+    url: httpx.URL
+    address: _Address
+
+    @property
+    def pinned(self) -> httpx.URL:
+        """The URL with the address in place of the name."""
+        return self.url.copy_with(host=str(self.address))
+
+    @property
+    def name(self) -> str:
+        """The host as TLS names it, internationalised names in ASCII."""
+        return self.url.raw_host.decode("ascii")
+
+    @property
+    def host_header(self) -> str:
+        """The header `Host`: the name, with a port that is not the default one."""
+        return self.url.netloc.decode("ascii")
+
+
+def check_url(url: str, *, allow_private: bool) -> httpx.URL:
+    """Check what can be told without resolving the name.
+
+    Args:
+        allow_private: also `http://` and private addresses.
+
+    Raises:
+        TargetRefused: with a sentence for the tenant.
+    """
+    if len(url) > MAX_URL:
+        raise TargetRefused(f"the URL is longer than {MAX_URL} characters")
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise TargetRefused(f"not a URL: {error}") from error
+    if parsed.scheme not in (("https", "http") if allow_private else ("https",)) or not parsed.host:
+        raise TargetRefused("the URL must start with https:// and name a host")
+    if parsed.userinfo:
+        raise TargetRefused("the URL must not contain a user or a password")
+    if parsed.fragment:
+        raise TargetRefused("the URL must not contain a fragment (#…)")
+    try:
+        address = ipaddress.ip_address(parsed.host)
+    except ValueError:
+        return parsed
+    if not allow_private and not is_public(address):
+        raise TargetRefused(f"{parsed.host} is not a public address")
+    return parsed
+
+
+async def resolve(url: str, *, allow_private: bool) -> Target:
+    """Check a URL and resolve its host; refused when any of its addresses is not public.
+
+    Raises:
+        TargetRefused: it leads to where no webhook may go.
+        OSError: the name cannot be resolved.
+    """
+    parsed = check_url(url, allow_private=allow_private)
+    found = await asyncio.get_running_loop().getaddrinfo(
+        parsed.raw_host.decode("ascii"),
+        parsed.port or (443 if parsed.scheme == "https" else 80),
+        type=socket.SOCK_STREAM,
+    )
+    addresses = [ipaddress.ip_address(str(item[4][0]).split("%")[0]) for item in found]
+    if not addresses:
+        raise OSError(f"{parsed.host} has no address")
+    if not allow_private:
+        for address in addresses:
+            if not is_public(address):
+                raise TargetRefused(f"{parsed.host} is {address}, which is not a public address")
+    # IPv4 first where there is both: a receiver without working IPv6 is more common than the reverse.
+    return Target(parsed, min(addresses, key=lambda address: address.version))
+
+
+def is_public(address: _Address) -> bool:
+    """Whether an address is one of the public internet, also when it carries another one inside."""
+    inside: _Address | None = None
+    if isinstance(address, ipaddress.IPv6Address):
+        inside = address.ipv4_mapped or address.sixtofour
+        if inside is None and address.teredo is not None:
+            return False
+        if inside is None and any(address in network for network in _EMBEDDING):
+            inside = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inside is not None:
+            return is_public(inside)
+    return address.is_global and not address.is_multicast and not address.is_reserved
