@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+import threading
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -102,6 +103,7 @@ class Kafka:
         self._jars = jars or JarCache()
         self._hold = hold
         self._child: Child | None = None
+        self._stopping = threading.Event()
 
     def start(self, progress: Progress | None = None) -> "Kafka":
         """Fetch the jars if need be, start the broker, and return when it answers.
@@ -147,12 +149,14 @@ class Kafka:
         return self._running().poll()
 
     def ask_to_stop(self) -> None:
-        """Begin to stop, without waiting."""
+        """Begin to stop, without waiting; a start that goes on in another thread ends with an error."""
+        self._stopping.set()
         if self._child is not None:
             self._child.ask_to_stop()
 
     def stop(self) -> None:
         """Stop the broker in an orderly way and wait for its end."""
+        self._stopping.set()
         if self._child is not None:
             self._child.stop()
 
@@ -188,6 +192,8 @@ class Kafka:
         ]
         environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
         self._format(command, properties, data, environment)
+        if self._stopping.is_set():
+            raise ServerError("Kafka was stopped while it started")
         console = self.folder / "console.log"
         trim_log(console)
         log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -200,6 +206,8 @@ class Kafka:
             hold=self._hold,
         )
         self._child = child
+        if self._stopping.is_set():
+            child.ask_to_stop()
         self.bootstrap_servers = f"{ports.HOST}:{broker}"
         try:
             wait_for(child, lambda: _answers(broker, self.bootstrap_servers), timeout=90, what="Kafka")

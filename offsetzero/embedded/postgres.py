@@ -14,6 +14,7 @@ import secrets
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -67,6 +68,7 @@ class Postgres:
         self._config = {**_CONFIG, **(config or {})}
         self._hold = hold
         self._child: Child | None = None
+        self._stopping = threading.Event()
 
     def start(self) -> "Postgres":
         """Make the cluster if need be, start the server, and return when it answers.
@@ -123,12 +125,14 @@ class Postgres:
         return self._running().poll()
 
     def ask_to_stop(self) -> None:
-        """Begin to stop, without waiting."""
+        """Begin to stop, without waiting; a start that goes on in another thread ends with an error."""
+        self._stopping.set()
         if self._child is not None:
             self._child.ask_to_stop()
 
     def stop(self) -> None:
         """Stop the server (clients are disconnected) and wait for its end."""
+        self._stopping.set()
         if self._child is not None:
             self._child.stop()
 
@@ -241,6 +245,8 @@ class Postgres:
             path.unlink(missing_ok=True)
 
     def _start_once(self, programs: Path, user: int | None) -> None:
+        if self._stopping.is_set():
+            raise ServerError("PostgreSQL was stopped while it started")
         trim_log(self.log)
         sockets = self.socket_folder
         settings = {
@@ -266,6 +272,8 @@ class Postgres:
             orphan_signal=signal.SIGQUIT,  # "immediate": nothing is lost, the log is replayed at the next start
             hold=self._hold,
         )
+        if self._stopping.is_set():
+            self._child.ask_to_stop()
         try:
             wait_for(self._child, self._answers, timeout=60, what="PostgreSQL")
         except ServerError as error:

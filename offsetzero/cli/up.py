@@ -1,0 +1,147 @@
+"""`offsetzero up`: all parts on this machine, until Ctrl-C."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from offsetzero.cli.screen import Screen
+from offsetzero.embedded.stack import Stack, inherited
+from offsetzero.errors import OffsetzeroError
+from offsetzero.settings import PREFIX, Settings, load
+
+TENANT = "demo"
+
+
+def up(
+    port: Annotated[int | None, typer.Option(help="Port of the API, 0 for a free one; OFFSETZERO_API__PORT.")] = None,
+    home: Annotated[Path | None, typer.Option(help="Folder of all data; OFFSETZERO_HOME.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON line when ready.")] = False,
+) -> None:
+    """Run Kafka, PostgreSQL, the API, the relay and the groups on this machine until Ctrl-C.
+
+    Data stay in the folder and are there again at the next start. Other commands, in other terminals, find the
+    servers by themselves. Servers that the environment names are used instead of embedded ones.
+    """
+    own = inherited()
+    if home is not None:
+        own[PREFIX + "HOME"] = os.environ[PREFIX + "HOME"] = str(home.absolute())
+    settings = load()  # mistakes are told before anything starts
+    end_on_signals()
+    from rich.console import Console
+
+    screen = Screen(Console(stderr=True) if as_json else Console())
+    stack = Stack(
+        settings.home,
+        screen,
+        environment=own,
+        api_port=settings.api.port if port is None else port,
+    )
+    try:
+        run(stack, screen, as_json=as_json)
+    finally:
+        stack.close()
+
+
+def run(stack: Stack, screen: Screen, *, as_json: bool) -> None:
+    """Start the stack, show its addresses, keep it until a signal, and stop it."""
+    try:
+        with screen:
+            config = stack.start()
+        stack.write_endpoints()
+        _show(stack, config, screen, as_json=as_json)
+        while True:
+            stack.check()
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        screen.console.print("\nStopping (again to end everything at once) …")
+    except OffsetzeroError:
+        stop(stack)
+        raise
+    stop(stack)
+
+
+def stop(stack: Stack) -> None:
+    """Stop the stack in order; a further signal ends everything at once."""
+    try:
+        stack.stop()
+    except KeyboardInterrupt:
+        stack.kill()
+        sys.exit(130)
+
+
+def end_on_signals() -> None:
+    """SIGTERM and SIGHUP (the terminal was closed) end the process as Ctrl-C does."""
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+
+
+def demo_key(config: Settings) -> str:
+    """An API key of the tenant `demo`: the one of the last start when the database still knows it, else a new one."""
+    import psycopg
+
+    from offsetzero.store import tenants
+    from offsetzero.store.script import run as run_script
+
+    path = config.home / "demo-key"
+    with psycopg.connect(config.database_url.get_secret_value()) as connection:
+        with contextlib.suppress(OSError):
+            key = path.read_text().strip()
+            if run_script(connection, tenants.tenant_of(key)) == TENANT:
+                return key
+        key = tenants.create_key(connection, TENANT)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(key + "\n")
+    return key
+
+
+def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> None:
+    key = demo_key(config)
+    addresses: dict[str, Any] = {
+        "api": stack.api_url,
+        "api_docs": f"{stack.api_url}/docs",
+        "api_key": key,
+        "kafka": config.kafka.bootstrap_servers,
+        "database": config.database_url.get_secret_value(),
+        "metrics": {name: f"http://127.0.0.1:{item.port}/metrics" for name, item in stack.processes.items()},
+        "home": str(stack.home),
+    }
+    if as_json:
+        print(json.dumps(addresses), flush=True)
+        return
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    rows = {
+        "API": f"{stack.api_url}   (its description: {addresses['api_docs']})",
+        "Key": f"{key}   (tenant {TENANT})",
+        "Kafka": addresses["kafka"],
+        "PostgreSQL": addresses["database"],
+        "Logs": str(stack.home / "logs"),
+    }
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/]", value)
+    console = screen.console
+    console.print()
+    console.print(table, soft_wrap=True)
+    console.print("\nTry, in another terminal (it finds these servers by itself):")
+    console.print(
+        f"  curl -H 'Authorization: Bearer {key}' -F file=@FILE.pdf {stack.api_url}/documents\n"
+        "  offsetzero groups list      offsetzero topics list      offsetzero dlq list",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print("\nRunning until Ctrl-C.")
