@@ -11,6 +11,7 @@ from offsetzero.clock import Clock
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.errors import GroupStopped
+from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
 

@@ -1,0 +1,188 @@
+"""The pipeline as users run it: its processes, started by the command line, on the real servers."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from offsetzero.settings import Settings
+from offsetzero.topics import catalogue, cluster
+from support import wait_until
+
+
+def environment(settings: Settings, **more: str) -> dict[str, str]:
+    """The environment that makes a child process read these settings."""
+    import json
+
+    return {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "OFFSETZERO_HOME": str(settings.home),
+        "OFFSETZERO_DATABASE_URL": settings.database_url.get_secret_value(),
+        "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+        "OFFSETZERO_KAFKA__NAMESPACE": settings.kafka.namespace,
+        "OFFSETZERO_RETRY__DELAYS": json.dumps(settings.retry.delays),
+        **more,
+    }
+
+
+class Process:
+    """One `offsetzero …` process; its log is kept in a file."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str], log: Path) -> None:
+        self.log_file = log
+        with log.open("ab") as output:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "offsetzero", *arguments], env=env, stdout=output, stderr=output
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def await_log(self, pattern: str, deadline: float = 30) -> re.Match[str]:
+        """Wait for a line of the log; a process that ended meanwhile fails the test with its log."""
+
+        def look() -> re.Match[str] | None:
+            found = re.search(pattern, self.log)
+            assert found or self.child.poll() is None, f"it ended with {self.child.returncode}:\n{self.log}"
+            return found
+
+        found = wait_until(look, deadline, what=f"{pattern!r} in {self.log_file.name}")
+        assert found is not None
+        return found
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self.child.kill()
+        self.child.wait()
+
+    def stop(self, deadline: float = 40) -> int:
+        """SIGTERM; returns the exit status."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+        return self.child.wait(deadline)
+
+
+class Pipeline:
+    """Starts processes of the pipeline for one test, and talks to its API."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.processes: list[Process] = []
+        self.client = httpx.Client()
+
+    def start(self, *arguments: str, **env: str) -> Process:
+        name = "-".join(arguments).replace(":", "-").replace("/", "-")
+        process = Process(list(arguments), environment(self.settings, **env), self.folder / f"{name}.log")
+        self.processes.append(process)
+        return process
+
+    def start_intake(self) -> None:
+        """The API and the relay, and a client with a key of the tenant `acme`."""
+        from offsetzero.store.tenants import create_key
+
+        api = self.start("api", "--port", "0")
+        self.start("relay")
+        with psycopg.connect(self.settings.database_url.get_secret_value()) as connection:
+            key = create_key(connection, "acme")
+        port = re.search(r"\d+", api.await_log(r"api listens.*?port\W+\d+").group().rpartition("port")[2])
+        assert port is not None
+        self.client = httpx.Client(
+            base_url=f"http://127.0.0.1:{port.group()}", headers={"Authorization": f"Bearer {key}"}, timeout=30
+        )
+
+    def upload(self, name: str, content: bytes, content_type: str = "text/plain") -> dict[str, Any]:
+        answer = self.client.post("/documents", files={"file": (name, content, content_type)})
+        assert answer.status_code == 202, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        body: dict[str, Any] = self.client.get(f"/runs/{run_id}").json()
+        return body
+
+    def await_run(self, run_id: str, deadline: float = 60) -> dict[str, Any]:
+        """Wait until a run has ended."""
+        return (
+            wait_until(
+                lambda: run if (run := self.run(run_id))["status"] in ("succeeded", "failed") else None,
+                deadline,
+                what=f"the end of run {run_id}",
+            )
+            or {}
+        )
+
+    def close(self) -> None:
+        self.client.close()
+        for process in self.processes:
+            if process.child.poll() is None:
+                process.kill()
+
+
+@pytest.fixture
+def pipeline(settings: Settings, tmp_path: Path) -> Iterator[Pipeline]:
+    """A pipeline with no process yet; its topics exist."""
+    cluster.ensure(settings, catalogue.declared(settings))
+    made = Pipeline(settings, tmp_path)
+    yield made
+    made.close()
+
+
+class Provider:
+    """A real HTTP server in place of an LLM endpoint.
+
+    Args:
+        answer: given the request's body and which call for that document this is (from 1): a status, headers.
+    """
+
+    def __init__(self, answer: Callable[[str, int], tuple[int, dict[str, str]]]) -> None:
+        import json
+        import time
+        from collections import defaultdict
+
+        calls: dict[str, list[float]] = defaultdict(list)
+        lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                text = body["messages"][-1]["content"]
+                word = text.split()[0]
+                with lock:
+                    calls[word].append(time.time())
+                    number = len(calls[word])
+                status, headers = answer(word, number)
+                content = json.dumps(
+                    {"model": "test", "choices": [{"message": {"content": f"about {word}"}}], "usage": {}}
+                ).encode()
+                self.send_response(status)
+                for name, value in {**headers, "content-length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self.calls = calls
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
