@@ -1,0 +1,203 @@
+"""Reads the topics of a cluster, and makes a plan true: returns when the metadata shows it."""
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from offsetzero.clock import SYSTEM
+from offsetzero.errors import TopicError
+from offsetzero.settings import Settings
+from offsetzero.topics.admin import TIMEOUT, answer, client, error_of
+from offsetzero.topics.catalogue import Topic
+from offsetzero.topics.names import Names
+from offsetzero.topics.plan import AddPartitions, AlterConfig, CreateTopic, Plan, TopicState, make_plan
+
+_log = logging.getLogger(__name__)
+_POLL_SECONDS = 0.05
+
+
+def partitions(settings: Settings) -> dict[str, int]:
+    """The partition count of every topic in the namespace, by our names.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    return {name: len(topic.partitions) for name, topic in _topics(client(settings), settings).items()}
+
+
+def read(settings: Settings, wanted: Iterable[str]) -> dict[str, TopicState]:
+    """The state of those of the wanted topics that exist, by our names.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    admin, prefix = client(settings), Names(settings.kafka.namespace)
+    found = {name: topic for name, topic in _topics(admin, settings).items() if name in set(wanted)}
+    if not found:
+        return {}
+    resources = {ConfigResource(ResourceType.TOPIC, prefix.topic(name)): name for name in found}
+    asked = admin.describe_configs(list(resources), request_timeout=TIMEOUT)
+    states = {}
+    for resource, future in asked.items():
+        name = resources[resource]
+        entries = answer(future, f"configuration of {name}")
+        config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
+        numbered = found[name].partitions
+        replication = min((len(one.replicas) for one in numbered.values()), default=0)
+        states[name] = TopicState(name, len(numbered), replication, config)
+    return states
+
+
+def apply(settings: Settings, plan: Plan) -> None:
+    """Do what the plan says, in its order, and return when the metadata shows it.
+
+    A topic that somebody else has made meanwhile counts as made.
+
+    Raises:
+        TopicError: the plan has refusals (then nothing is done), or the cluster refused a step.
+    """
+    if plan.refusals:
+        raise TopicError("the plan is refused:\n" + "\n".join(f"  {refusal}" for refusal in plan.refusals))
+    admin, prefix = client(settings), Names(settings.kafka.namespace)
+    creates = [action for action in plan.actions if isinstance(action, CreateTopic)]
+    _create(admin, prefix, [action.topic for action in creates])
+    _alter(admin, prefix, [action for action in plan.actions if isinstance(action, AlterConfig)])
+    grown = [action for action in plan.actions if isinstance(action, AddPartitions)]
+    for action in grown:
+        request = NewPartitions(prefix.topic(action.name), action.new)
+        for future in admin.create_partitions([request], request_timeout=TIMEOUT).values():
+            answer(future, f"partitions of {action.name}")
+    counts = {action.topic.name: action.topic.partitions for action in creates}
+    counts.update({action.name: action.new for action in grown})
+    _await(admin, settings, counts)
+
+
+def ensure(settings: Settings, topics: Sequence[Topic]) -> None:
+    """Make those of the topics that are missing; what exists is not changed.
+
+    Raises:
+        TopicError: an existing one cannot be used as it is declared.
+    """
+    resolved = [topic.resolved(settings) for topic in topics]
+    plan = make_plan(resolved, read(settings, [topic.name for topic in resolved]))
+    for action in plan.actions:
+        if isinstance(action, AlterConfig):
+            _log.warning("topic differs from its declaration: %s; `offsetzero topics apply` mends it", action)
+    creates = tuple(action for action in plan.actions if isinstance(action, CreateTopic))
+    apply(settings, Plan(creates, plan.refusals))
+
+
+def partition_count(settings: Settings, sources: Sequence[str]) -> int:
+    """The one partition count of a group's sources on the cluster.
+
+    Raises:
+        TopicError: a source does not exist, or their counts differ.
+    """
+    found = partitions(settings)
+    missing = [name for name in sources if name not in found]
+    if missing:
+        raise TopicError(f"topics {', '.join(missing)} do not exist; run `offsetzero topics apply`")
+    counts = {name: found[name] for name in sources}
+    if len(set(counts.values())) != 1:
+        raise TopicError(f"the sources of one group need one partition count, not {counts}")
+    return next(iter(counts.values()))
+
+
+def topic_ids(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
+    """The id of each topic, by our names: a topic that was deleted and made again has another one (KIP-516).
+
+    Raises:
+        TopicError: one does not exist.
+    """
+    prefix = Names(settings.kafka.namespace)
+    by_cluster_name = {prefix.topic(name): name for name in wanted}
+    if not by_cluster_name:
+        return {}
+    asked = client(settings).describe_topics(TopicCollection(list(by_cluster_name)), request_timeout=TIMEOUT)
+    return {
+        by_cluster_name[name]: str(answer(future, f"topic {by_cluster_name[name]}").topic_id)
+        for name, future in asked.items()
+    }
+
+
+def _topics(admin: AdminClient, settings: Settings) -> dict[str, Any]:
+    """Metadata of the topics in the namespace, by our names."""
+    prefix = Names(settings.kafka.namespace)
+    try:
+        metadata = admin.list_topics(timeout=TIMEOUT)
+    except KafkaException as error:
+        servers = settings.kafka.bootstrap_servers
+        raise TopicError(f"the cluster at {servers} does not answer: {error_of(error).str()}") from error
+    return {
+        name: topic
+        for cluster_name, topic in metadata.topics.items()
+        if (name := prefix.strip(cluster_name)) is not None and not name.startswith("__")
+    }
+
+
+def _create(admin: AdminClient, prefix: Names, topics: Sequence[Topic]) -> None:
+    if not topics:
+        return
+    requests = [
+        NewTopic(
+            prefix.topic(topic.name),
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication,
+            config=dict(topic.config),
+        )
+        for topic in topics
+    ]
+    for name, future in admin.create_topics(requests, request_timeout=TIMEOUT).items():
+        try:
+            answer(future, f"create {prefix.strip(name)}")
+        except TopicError as error:
+            cause = error.__cause__
+            if not isinstance(cause, KafkaException) or error_of(cause).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _alter(admin: AdminClient, prefix: Names, actions: Sequence[AlterConfig]) -> None:
+    if not actions:
+        return
+    requests = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            prefix.topic(action.name),
+            incremental_configs=[
+                ConfigEntry(change.key, change.new, incremental_operation=AlterConfigOpType.SET)
+                for change in action.changes
+            ],
+        )
+        for action in actions
+    ]
+    for resource, future in admin.incremental_alter_configs(requests, request_timeout=TIMEOUT).items():
+        answer(future, f"configure {prefix.strip(resource.name)}")
+
+
+def _await(admin: AdminClient, settings: Settings, counts: Mapping[str, int]) -> None:
+    """Wait until every topic has its partitions, each with a leader."""
+    deadline = SYSTEM.monotonic() + TIMEOUT
+    waiting = dict(counts)
+    pause = threading.Event()
+    while waiting:
+        found = _topics(admin, settings)
+        for name in list(waiting):
+            numbered = found[name].partitions if name in found else {}
+            if len(numbered) >= waiting[name] and all(one.leader >= 0 for one in numbered.values()):
+                del waiting[name]
+        if waiting:
+            if SYSTEM.monotonic() > deadline:
+                raise TopicError(f"{', '.join(waiting)}: made, but without leaders after {TIMEOUT:g} s")
+            pause.wait(_POLL_SECONDS)

@@ -1,0 +1,169 @@
+"""Where a consumer group stands: committed offsets, lag in records, members and what they are assigned."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from offsetzero.errors import TopicError
+from offsetzero.settings import Settings
+from offsetzero.topics import cluster
+from offsetzero.topics.admin import TIMEOUT, answer, client, error_of
+from offsetzero.topics.catalogue import DLQ, GROUPS
+from offsetzero.topics.names import Names
+
+_NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition for one group. `low` and `high` are its first offset and its high watermark.
+
+    `committed` is None when the group never committed here.
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    low: int
+    high: int
+
+    @property
+    def lag(self) -> int:
+        """Offsets from the group's position to the high watermark.
+
+        A group without a position, or with one that is not in the log any more, begins at `low`.
+        """
+        return lag(self.committed, self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One consumer of a group. `assignment` holds (topic, partition) by our names."""
+
+    id: str
+    client_id: str
+    host: str
+    assignment: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as its coordinator sees it. `state` is Kafka's word in lower case; `unknown` when it has none."""
+
+    group: str
+    state: str
+    protocol: str
+    members: tuple[Member, ...]
+
+
+def lag(committed: int | None, low: int, high: int) -> int:
+    """Offsets that a group still has before it, never negative."""
+    position = low if committed is None or committed < low else committed
+    return max(0, high - position)
+
+
+def group_offsets(settings: Settings, group: str, topics: Sequence[str] | None = None) -> list[PartitionLag]:
+    """Committed offset and lag of a group in every partition that it reads, in order.
+
+    Args:
+        settings: names the cluster.
+        group: our name of the group, without namespace.
+        topics: what it reads, by our names. By default the declared sources, the group's own topics except
+            its dead letters, and whatever it has committed.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    admin, prefix = client(settings), Names(settings.kafka.namespace)
+    committed = _committed(admin, prefix, group)
+    existing = cluster.partitions(settings)
+    wanted = set(topics) if topics is not None else _topics_of(group, existing)
+    partitions = {(name, number) for name in wanted & set(existing) for number in range(existing[name])}
+    partitions |= {one for one in committed if one[0] in existing and (topics is None or one[0] in wanted)}
+    low = _offsets(admin, prefix, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    high = _offsets(admin, prefix, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    return [
+        PartitionLag(topic, number, committed.get((topic, number)), low[topic, number], high[topic, number])
+        for topic, number in sorted(partitions)
+    ]
+
+
+def group_state(settings: Settings, group: str) -> GroupState:
+    """The members of a group and their assignments.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    prefix = Names(settings.kafka.namespace)
+    name = prefix.group(group)
+    future = client(settings).describe_consumer_groups([name], request_timeout=TIMEOUT)[name]
+    try:
+        found = answer(future, f"group {group}")
+    except TopicError as error:
+        if isinstance(error.__cause__, KafkaException) and error_of(error.__cause__).code() in _NO_GROUP:
+            return GroupState(group, "unknown", "", ())
+        raise
+    members = tuple(
+        Member(
+            id=member.member_id,
+            client_id=member.client_id,
+            host=member.host,
+            assignment=tuple(
+                sorted(
+                    (prefix.strip(one.topic) or one.topic, one.partition) for one in member.assignment.topic_partitions
+                )
+            ),
+        )
+        for member in found.members
+    )
+    return GroupState(group, found.state.name.lower(), found.type.name.lower(), members)
+
+
+def groups(settings: Settings) -> list[str]:
+    """Our names of all consumer groups that the cluster knows in the namespace.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    prefix = Names(settings.kafka.namespace)
+    found = answer(client(settings).list_consumer_groups(request_timeout=TIMEOUT), "list of groups")
+    if found.errors and not found.valid:
+        raise TopicError(f"list of groups: {error_of(found.errors[0]).str()}")
+    return sorted(name for one in found.valid if (name := prefix.strip(one.group_id)) is not None)
+
+
+def _committed(admin: AdminClient, prefix: Names, group: str) -> dict[tuple[str, int], int]:
+    name = prefix.group(group)
+    request = ConsumerGroupTopicPartitions(name)
+    try:
+        future = admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT)[name]
+        found = answer(future, f"committed offsets of {group}")
+    except TopicError as error:
+        if isinstance(error.__cause__, KafkaException) and error_of(error.__cause__).code() in _NO_GROUP:
+            return {}
+        raise
+    return {
+        (topic, one.partition): one.offset
+        for one in found.topic_partitions or ()
+        if one.offset >= 0 and (topic := prefix.strip(one.topic)) is not None
+    }
+
+
+def _topics_of(group: str, existing: Iterable[str]) -> set[str]:
+    own = {name for name in existing if name.startswith(f"{group}.") and name != f"{group}.{DLQ}"}
+    return own | set(GROUPS.get(group, ()))
+
+
+def _offsets(
+    admin: AdminClient, prefix: Names, partitions: Iterable[tuple[str, int]], spec: Any
+) -> dict[tuple[str, int], int]:
+    asked = {TopicPartition(prefix.topic(topic), number): spec for topic, number in partitions}
+    if not asked:
+        return {}
+    return {
+        (prefix.strip(one.topic) or one.topic, one.partition): answer(future, f"offsets of {one.topic}").offset
+        for one, future in admin.list_offsets(asked, request_timeout=TIMEOUT).items()
+    }
