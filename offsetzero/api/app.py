@@ -1,0 +1,41 @@
+"""The composition root of the API: settings in, an ASGI app out."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from offsetzero.api import problems
+from offsetzero.api.middleware import Measured
+from offsetzero.api.routes import documents, operations, runs, search, webhooks
+from offsetzero.api.services import Services
+from offsetzero.settings import Settings
+from offsetzero.store.database import async_pool
+from offsetzero.store.objects import Objects
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The API of one process.
+
+    It starts without its database and answers 503 until that is there. It needs no Kafka: events go through
+    the outbox.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with async_pool(settings, settings.api.pool_size, name="offsetzero-api") as pool:
+            app.state.services = Services(settings, pool, Objects(settings.objects))
+            yield
+
+    app = FastAPI(
+        title="offsetzero",
+        version=version("offsetzero"),
+        summary="Documents in, events out: upload, follow the run, search, be notified.",
+        lifespan=lifespan,
+    )
+    app.add_middleware(Measured)
+    problems.install(app)
+    for module in (documents, runs, search, webhooks, operations):
+        app.include_router(module.router)
+    return app

@@ -1,0 +1,92 @@
+"""Every error is answered as `application/problem+json` (RFC 9457), also those of the framework."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import psycopg
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from offsetzero import logs
+
+log = logs.get(__name__)
+
+
+class Problem(Exception):
+    """An answer other than success.
+
+    Args:
+        status: the HTTP status.
+        code: a stable lower-case code for programs; the problem's `type` is `urn:offsetzero:problem:<code>`.
+        detail: one sentence for people: what is wrong and what to do about it.
+        headers: of the answer.
+        members: further members of the problem.
+    """
+
+    def __init__(
+        self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
+    def response(self) -> JSONResponse:
+        """The answer."""
+        body = {
+            "type": f"urn:offsetzero:problem:{self.code}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            **self.members,
+        }
+        return JSONResponse(body, self.status, self.headers, media_type="application/problem+json")
+
+
+def not_found(what: str) -> Problem:
+    """The same for what is not there and for what belongs to another tenant."""
+    return Problem(404, "not-found", f"there is no such {what}")
+
+
+def install(app: FastAPI) -> None:
+    """Answer all errors of an app as problems."""
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(psycopg.OperationalError, _database)
+    app.add_exception_handler(Exception, _bug)
+
+
+def _problem(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Problem)  # noqa: S101 - as registered
+    return error.response()
+
+
+def _framework(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as registered
+    phrase = HTTPStatus(error.status_code).phrase
+    code = phrase.lower().replace(" ", "-")
+    return Problem(error.status_code, code, str(error.detail or phrase), headers=error.headers).response()
+
+
+def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - as registered
+    errors = [{"at": ".".join(str(part) for part in item["loc"]), "detail": item["msg"]} for item in error.errors()]
+    detail = "; ".join(f"{item['at']}: {item['detail']}" for item in errors)
+    return Problem(422, "invalid-request", detail, errors=errors).response()
+
+
+def _database(request: Request, error: Exception) -> JSONResponse:
+    log.error("database unavailable", path=request.url.path, error=str(error))
+    headers = {"Retry-After": "5"}
+    return Problem(503, "database-unavailable", "the database does not answer; try again", headers=headers).response()
+
+
+def _bug(request: Request, error: Exception) -> JSONResponse:
+    log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
+    return Problem(500, "internal-error", "the request failed; the error is in the API's log").response()

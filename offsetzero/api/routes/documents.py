@@ -1,0 +1,78 @@
+"""Documents: upload, read, delete."""
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+
+from offsetzero.api import intake, uploads
+from offsetzero.api.models import DocumentAnswer, IntakeAnswer, SummaryDetails
+from offsetzero.api.problems import not_found
+from offsetzero.api.services import Tenant, WithServices
+from offsetzero.store import documents, summaries
+from offsetzero.store.documents import Document
+from offsetzero.store.script import Script
+from offsetzero.store.summaries import StoredSummary
+
+router = APIRouter(tags=["documents"])
+
+_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": [uploads.FIELD],
+                    "properties": {
+                        uploads.FIELD: {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "application/pdf or text/plain",
+                        }
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/documents", status_code=202, openapi_extra=_FORM, responses={200: {"model": IntakeAnswer}})
+async def upload(request: Request, response: Response, tenant: Tenant, services: WithServices) -> IntakeAnswer:
+    """Take in a document and start its run; 200 with the run it has when the tenant sent the same file before."""
+    async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
+        found, is_new = await intake.take_in(services, tenant, received)
+    response.status_code = 202 if is_new else 200
+    response.headers["Location"] = f"/runs/{found.run_id}"
+    return IntakeAnswer.model_validate(found)
+
+
+@router.get("/documents/{document_id}")
+async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> DocumentAnswer:
+    """A document and, once it is there, its summary."""
+    document, summary = await services.run(_find(tenant, document_id))
+    if document is None:
+        raise not_found("document")
+    return DocumentAnswer(
+        document_id=document.id,
+        name=document.name,
+        content_type=document.content_type,
+        size_bytes=document.size_bytes,
+        sha256=document.sha256,
+        uploaded_at=document.uploaded_at,
+        summary=(summary.text or None) if summary else None,
+        summary_details=SummaryDetails.model_validate(summary) if summary else None,
+    )
+
+
+@router.delete("/documents/{document_id}", status_code=204)
+async def delete(document_id: UUID, tenant: Tenant, services: WithServices) -> None:
+    """Delete a document; it leaves search and summaries as soon as the groups have handled the event."""
+    await intake.take_out(services, tenant, document_id)
+
+
+def _find(tenant: str, document_id: UUID) -> Script[tuple[Document | None, StoredSummary | None]]:
+    document = yield from documents.find(tenant, document_id)
+    summary = yield from summaries.find(tenant, document_id)
+    return document, summary

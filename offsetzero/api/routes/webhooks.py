@@ -1,0 +1,53 @@
+"""Webhooks: where a tenant wants to be told how runs end."""
+
+import base64
+import secrets
+from uuid import UUID
+
+from fastapi import APIRouter
+
+from offsetzero.api.models import NewWebhookAnswer, WebhookAnswer, WebhookRequest, WebhooksAnswer
+from offsetzero.api.problems import Problem, not_found
+from offsetzero.api.services import Tenant, WithServices
+from offsetzero.consumers.groups.webhooks import targets
+from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
+from offsetzero.schemas.ids import uuid7
+from offsetzero.store import webhooks
+
+router = APIRouter(tags=["webhooks"])
+
+MOST = 20
+"""Subscriptions of one tenant."""
+
+
+@router.post("/webhooks", status_code=201)
+async def subscribe(body: WebhookRequest, tenant: Tenant, services: WithServices) -> NewWebhookAnswer:
+    """Subscribe to events; messages are signed by Standard Webhooks 1.0.0 with the secret in the answer."""
+    unknown = sorted(set(body.event_types) - set(EVENT_TYPES))
+    if unknown:
+        known = ", ".join(EVENT_TYPES)
+        raise Problem(422, "unknown-event-type", f"no such event type: {', '.join(unknown)}; there are {known}")
+    try:
+        targets.check_url(body.url, allow_private=services.settings.webhooks.allow_private_targets)
+    except targets.TargetRefused as error:
+        raise Problem(422, "url-refused", str(error)) from error
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    types = [name for name in EVENT_TYPES if name in body.event_types]
+    added = await services.run(webhooks.add(uuid7(), tenant, body.url, secret, types, most=MOST))
+    if added is None:
+        raise Problem(409, "too-many-webhooks", f"there are {MOST} webhooks already; delete one first")
+    return NewWebhookAnswer(**WebhookAnswer.model_validate(added).model_dump(), secret=secret)
+
+
+@router.get("/webhooks")
+async def list_all(tenant: Tenant, services: WithServices) -> WebhooksAnswer:
+    """All subscriptions, without their secrets."""
+    found = await services.run(webhooks.list_all(tenant))
+    return WebhooksAnswer(webhooks=[WebhookAnswer.model_validate(item) for item in found])
+
+
+@router.delete("/webhooks/{webhook_id}", status_code=204)
+async def unsubscribe(webhook_id: UUID, tenant: Tenant, services: WithServices) -> None:
+    """End a subscription."""
+    if not await services.run(webhooks.delete(tenant, webhook_id)):
+        raise not_found("webhook")

@@ -1,0 +1,56 @@
+"""What requests work with, made once in `create_app`, and whose request it is."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from offsetzero.api.problems import Problem
+from offsetzero.clock import SYSTEM, Clock
+from offsetzero.settings import Settings
+from offsetzero.store import tenants
+from offsetzero.store.database import AsyncPool
+from offsetzero.store.objects import Objects
+from offsetzero.store.script import Script, arun
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The database, the object store, the settings, the time."""
+
+    settings: Settings
+    pool: AsyncPool
+    objects: Objects
+    clock: Clock = SYSTEM
+
+    async def run(self, script: Script[T]) -> T:
+        """Run a script in a transaction of its own."""
+        async with self.pool.connection() as connection:
+            return await arun(connection, script)
+
+
+def _services(request: Request) -> Services:
+    return cast("Services", request.app.state.services)
+
+
+WithServices = Annotated[Services, Depends(_services)]
+_bearer = HTTPBearer(auto_error=False, description="An API key: `ozk_…`", bearerFormat="ozk_…")
+
+
+async def _tenant(
+    services: WithServices, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> str:
+    if credentials is None:
+        detail = "send the API key of your tenant as `Authorization: Bearer ozk_…`"
+        raise Problem(401, "key-needed", detail, headers={"WWW-Authenticate": "Bearer"})
+    tenant_id = await services.run(tenants.tenant_of(credentials.credentials))
+    if tenant_id is None:
+        headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+        raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)
+    return tenant_id
+
+
+Tenant = Annotated[str, Depends(_tenant)]

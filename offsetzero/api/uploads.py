@@ -1,0 +1,193 @@
+"""Receive one file as multipart/form-data: streamed to a temporary file, with the limit held while reading.
+
+The framework's own parser reads a whole request, of any size, before it asks whose it is.
+"""
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import IO
+
+from fastapi import Request
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from offsetzero.api.problems import Problem
+from offsetzero.consumers.groups.documents.cleaning import clean_line
+
+ACCEPTED = {".pdf": "application/pdf", ".txt": "text/plain"}
+"""The types that are taken, and the file names that tell them when the request does not."""
+FIELD = "file"
+_IN_MEMORY = 1024 * 1024
+_ENVELOPE = 64 * 1024  # bytes around the file: boundaries, headers, small fields
+_MAX_PARTS = 20
+_DRAINED, _DRAIN_SECONDS = 16 * 1024 * 1024, 2.0
+
+
+@dataclass(slots=True)
+class Upload:
+    """A received file; `file` stands anywhere and is closed with the request."""
+
+    file: IO[bytes]
+    name: str
+    content_type: str
+    size_bytes: int = 0
+    sha256: str = ""
+
+
+@asynccontextmanager
+async def receive(request: Request, limit: int) -> AsyncIterator[Upload]:
+    """The file in the field `file` of a request.
+
+    Args:
+        limit: most bytes of the file.
+
+    Raises:
+        Problem: 413 over the limit, 415 for a type that is not taken, 422 without a file or for an empty one,
+            400 for a body that is no multipart/form-data.
+    """
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        try:
+            upload = await _read(request, file, limit)
+        except Problem:
+            await _drain(request)
+            raise
+        yield upload
+
+
+async def _read(request: Request, file: IO[bytes], limit: int) -> Upload:
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    boundary = options.get(b"boundary")
+    if kind != b"multipart/form-data" or not boundary:
+        raise Problem(415, "not-multipart", f"send the file as multipart/form-data in the field {FIELD!r}")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit + _ENVELOPE:
+        raise _too_large(limit)
+    form = _Form(file, limit)
+    received = 0
+    try:
+        parser = MultipartParser(boundary, form.callbacks())  # type: ignore[arg-type]
+        async for chunk in request.stream():
+            received += len(chunk)
+            if received > limit + _ENVELOPE:
+                raise _too_large(limit)
+            parser.write(chunk)
+        parser.finalize()
+    except FormParserError as error:
+        raise Problem(400, "malformed-body", f"the body is not multipart/form-data: {error}") from error
+    if not form.complete:
+        raise Problem(400, "malformed-body", "the body ends before its last boundary")
+    return form.upload()
+
+
+async def _drain(request: Request) -> None:
+    """Read on for a moment: closing a connection with unread data resets it, and the client never sees why."""
+    if request.headers.get("expect", "").lower() == "100-continue":
+        return  # the client waits for the answer before it sends anything
+    left = _DRAINED
+    with suppress(TimeoutError, Exception):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
+
+
+@dataclass(slots=True)
+class _Form:
+    """The parser's callbacks. Other fields than the file are skipped."""
+
+    file: IO[bytes]
+    limit: int
+    complete: bool = False
+    _headers: dict[bytes, bytes] = field(default_factory=dict)
+    _name: bytes = b""
+    _value: bytes = b""
+    _parts: int = 0
+    _found: Upload | None = None
+    _inside: bool = False
+    _digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    def callbacks(self) -> dict[str, Callable[..., None]]:
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._on_name,
+            "on_header_value": self._on_value,
+            "on_header_end": self._on_header,
+            "on_headers_finished": self._on_headers,
+            "on_part_data": self._on_data,
+            "on_part_end": self._on_end,
+            "on_end": self._on_complete,
+        }
+
+    def upload(self) -> Upload:
+        if self._found is None:
+            raise Problem(422, "no-file", f"the request has no file in the field {FIELD!r}")
+        if self._found.size_bytes == 0:
+            raise Problem(422, "empty-file", f"{self._found.name!r} is empty: there is nothing to work on")
+        self._found.sha256 = self._digest.hexdigest()
+        return self._found
+
+    def _begin(self) -> None:
+        self._headers, self._name, self._value = {}, b"", b""
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise Problem(400, "malformed-body", f"the request has more than {_MAX_PARTS} parts")
+
+    def _on_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
+
+    def _on_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _on_header(self) -> None:
+        self._headers[self._name.lower()] = self._value
+        self._name, self._value = b"", b""
+
+    def _on_headers(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition"))
+        if options.get(b"name") != FIELD.encode():
+            return
+        if self._found is not None:
+            raise Problem(422, "several-files", f"the request has more than one file in the field {FIELD!r}")
+        name = _file_name(options.get(b"filename", b""))
+        self._found = Upload(self.file, name, _content_type(self._headers.get(b"content-type", b""), name))
+        self._inside = True
+
+    def _on_data(self, data: bytes, start: int, end: int) -> None:
+        if not self._inside or self._found is None:
+            return
+        self._found.size_bytes += end - start
+        if self._found.size_bytes > self.limit:
+            raise _too_large(self.limit)
+        self._digest.update(data[start:end])
+        self.file.write(data[start:end])
+
+    def _on_end(self) -> None:
+        self._inside = False
+
+    def _on_complete(self) -> None:
+        self.complete = True
+
+
+def _file_name(raw: bytes) -> str:
+    name = PurePosixPath(raw.decode("utf-8", "replace").replace("\\", "/")).name
+    return clean_line(name)[:255] or "document"
+
+
+def _content_type(declared: bytes, name: str) -> str:
+    kind = parse_options_header(declared)[0].decode("ascii", "replace").lower()
+    if kind in ("", "application/octet-stream"):  # clients send these when they do not know
+        kind = ACCEPTED.get(PurePosixPath(name).suffix.lower(), kind)
+    if kind not in ACCEPTED.values():
+        accepted = ", ".join(ACCEPTED.values())
+        raise Problem(415, "unsupported-type", f"{name!r} is {kind or 'of an unknown type'!r}; accepted are {accepted}")
+    return kind
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "too-large", f"the file is larger than {limit} bytes", max_bytes=limit)
