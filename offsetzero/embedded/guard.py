@@ -33,9 +33,10 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda signum, _frame: asked.append(signum))
     signal.signal(signal.SIGCHLD, _noted)
+    guard = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(spec, parent=os.getppid())
+        _become(spec, guard)
     os.write(1, b"%d\n" % pid)
     os.close(1)
     return _watch(pid, spec, asked, wake_read)
@@ -45,7 +46,7 @@ def _noted(_signum: int, _frame: FrameType | None) -> None:
     """The wake-up descriptor has made the loop look already."""
 
 
-def _become(spec: dict[str, Any], parent: int) -> None:
+def _become(spec: dict[str, Any], guard: int) -> None:
     """Turn this forked process into the child. Never returns."""
     try:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
@@ -60,7 +61,7 @@ def _become(spec: dict[str, Any], parent: int) -> None:
             os.chdir(spec["cwd"])
         if sys.platform == "linux":  # after setuid, which would clear it
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, spec["orphan_signal"], 0, 0, 0)
-            if os.getppid() != parent:
+            if os.getppid() != guard:  # it was killed before the call
                 os._exit(1)
         os.execve(spec["argv"][0], spec["argv"], os.environ)  # noqa: S606
     except OSError as error:

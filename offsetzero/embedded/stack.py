@@ -206,10 +206,10 @@ class Stack:
             os.environ.update(before)
 
     def _apply_topics(self, config: Settings) -> None:
-        from offsetzero.topics import cluster
+        from offsetzero.topics import catalogue, cluster
 
         self._report.step("topics", "starting")
-        cluster.ensure(config)
+        cluster.ensure(config, catalogue.declared(config))
         self._report.step("topics", "ready")
 
     def _migrate(self, config: Settings) -> None:
