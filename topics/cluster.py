@@ -125,7 +125,8 @@ def topic_ids(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
     by_cluster_name = {prefix.topic(name): name for name in wanted}
     if not by_cluster_name:
         return {}
-    asked = client(settings).describe_topics(TopicCollection(list(by_cluster_name)), request_timeout=TIMEOUT)
+    admin = client(settings)  # kept until the answers are there: its end would end the requests
+    asked = admin.describe_topics(TopicCollection(list(by_cluster_name)), request_timeout=TIMEOUT)
     return {
         by_cluster_name[name]: str(answer(future, f"topic {by_cluster_name[name]}").topic_id)
         for name, future in asked.items()

@@ -99,7 +99,8 @@ def group_state(settings: Settings, group: str) -> GroupState:
     """
     prefix = Names(settings.kafka.namespace)
     name = prefix.group(group)
-    future = client(settings).describe_consumer_groups([name], request_timeout=TIMEOUT)[name]
+    admin = client(settings)  # kept until the answer is there: its end would end the request
+    future = admin.describe_consumer_groups([name], request_timeout=TIMEOUT)[name]
     try:
         found = answer(future, f"group {group}")
     except TopicError as error:
@@ -129,7 +130,8 @@ def groups(settings: Settings) -> list[str]:
         TopicError: the cluster does not answer.
     """
     prefix = Names(settings.kafka.namespace)
-    found = answer(client(settings).list_consumer_groups(request_timeout=TIMEOUT), "list of groups")
+    admin = client(settings)
+    found = answer(admin.list_consumer_groups(request_timeout=TIMEOUT), "list of groups")
     if found.errors and not found.valid:
         raise TopicError(f"list of groups: {error_of(found.errors[0]).str()}")
     return sorted(name for one in found.valid if (name := prefix.strip(one.group_id)) is not None)
