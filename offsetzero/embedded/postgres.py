@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -292,6 +293,13 @@ class Postgres:
                     connection.execute(f"CREATE DATABASE {DATABASE}")
             return True
         return False
+
+
+def remove_data(folder: Path) -> None:
+    """Remove a stopped server's folder, and its data where they are kept elsewhere."""
+    home = Postgres(folder).home
+    for path in {folder, home}:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _environment() -> dict[str, str]:
