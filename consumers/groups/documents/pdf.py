@@ -38,7 +38,7 @@ def read(path: Path) -> Extracted:
         texts = [None] * count
     if count == 0:
         raise Permanent("no-pages", "the PDF has no pages")
-    pages, missing = _pages(texts, second)
+    pages, missing = _pages(texts, second, count)
     return extracted(pages, _warnings(len(texts), count, missing))
 
 
@@ -90,7 +90,7 @@ def _count(second: SecondReader, error: pypdfium2.PdfiumError) -> int:
     raise Poison("corrupt", f"neither pdfium nor pypdf can open the PDF ({error})") from error
 
 
-def _pages(texts: list[str | None], second: SecondReader) -> tuple[list[Page], list[int]]:
+def _pages(texts: list[str | None], second: SecondReader, count: int) -> tuple[list[Page], list[int]]:
     """Pages in order, and the numbers of those that neither library could read."""
     nothing = not any(text and text.strip() for text in texts)
     raw: list[str | None] = []
@@ -98,7 +98,8 @@ def _pages(texts: list[str | None], second: SecondReader) -> tuple[list[Page], l
     for index, text in enumerate(texts):
         reader = "pdfium"
         if text is None or nothing or _right_to_left(text):
-            other = second.page(index)
+            # pypdf leaves out pages that are missing in the file: then its numbers are not pdfium's.
+            other = second.page(index) if second.count() == count else None
             if other is not None:
                 text, reader = other, "pypdf"
         raw.append(text)
