@@ -53,6 +53,8 @@ class GroupRuntime:
         self._sources = group.topics()
         self._policy = group.policy(settings)
         self._retries = [f"{group.name}.{tier.name}" for tier in self._policy.tiers]
+        self.started = threading.Event()
+        """Set once the group's topics exist and it has been asked to join."""
         self._stopping = threading.Event()
         self._crash: BaseException | None = None
 
@@ -91,6 +93,7 @@ class GroupRuntime:
             workers.start()
             try:
                 loop.subscribe()
+                self.started.set()
                 log.info("group started", group=group.name, topics=self._sources, concurrency=concurrency)
                 while not self._stopping.is_set():
                     loop.turn()

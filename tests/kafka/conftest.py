@@ -29,6 +29,7 @@ class RunningGroup:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"group-{group.name}")
         self._thread.start()
+        wait_until(lambda: self.runtime.started.is_set() or self.error, what="the start of the group")
 
     def _run(self) -> None:
         try:
@@ -62,7 +63,9 @@ def running(settings: Settings, topics: None) -> Callable[[ConsumerGroup], "cont
         member = RunningGroup(group, with_settings)
         try:
             yield member
-        except BaseException:
+        except BaseException as failed:
+            if member.error is not None:  # the cause, rather than what the test saw of it
+                raise member.error from failed
             member.runtime.stop()
             member._thread.join(60)
             raise

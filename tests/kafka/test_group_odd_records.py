@@ -1,12 +1,12 @@
 """Records that nobody promised: each is handled or dead-lettered with its bytes, and those behind it flow."""
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
-import pytest
-from kafka.conftest import await_effects, effects, uploaded
+from kafka.conftest import await_dead_letters, await_effects, effects, uploaded
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -15,18 +15,19 @@ from offsetzero.producers.publisher import Publisher
 from offsetzero.retry import dead_letters
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
-from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
 from offsetzero.topics.names import Names
 from support import wait_until
 
 Running = Callable[..., contextlib.AbstractContextManager[Any]]
+_ids = itertools.count()
 GOOD = Codec().encode(uploaded())
 
 
 def headers(**given: str) -> cloudevents.Headers:
-    attributes: dict[str, Any] = {"id": "odd", "source": "/elsewhere", "type": "document.uploaded", **given}
+    attributes: dict[str, Any] = {"id": str(next(_ids)), "source": "/elsewhere", "type": "document.uploaded", **given}
     return cloudevents.to_headers(Metadata(**attributes), cloudevents.AVRO)
 
 
@@ -60,42 +61,42 @@ def audit_group() -> ConsumerGroup:
             (event.document_id, ctx.meta.id, ctx.attempt),
         )
 
+    audit.handler(DocumentDeleted)(lambda event, ctx: None)
     return audit
 
 
-@pytest.mark.parametrize("what", POISON)
 def test_poison_is_dead_lettered_at_once_with_its_bytes_and_blocks_nobody(
-    what: str, settings: Settings, running: Running, database: psycopg.Connection
+    settings: Settings, running: Running, database: psycopg.Connection
 ) -> None:
-    value, given = POISON[what]
-    event = uploaded()
     topic = Names(settings.kafka.namespace).topic("documents")
+    events = {what: uploaded(name=what) for what in POISON}
     with LogProducer(settings) as producer:
-        producer.produce(topic, key=event.key, value=value, headers=given).result(10)
+        for what, event in events.items():
+            value, given = POISON[what]
+            producer.produce(topic, key=event.key, value=value, headers=given).result(10)
     with Publisher(settings) as publisher:
-        publisher.publish(event, event_id="behind").result(10)
+        for what, event in events.items():
+            publisher.publish(event, event_id=f"behind {what}").result(10)
     with running(audit_group()):
-        await_effects(database, 1)
-        [letter] = wait_until(lambda: list(dead_letters.read(settings, "audit")), what="a dead letter")
-        wait_until(lambda: len(database.execute("SELECT FROM processed_events").fetchall()) == 2)
-    assert letter.value == value
-    assert letter.headers == given
-    assert letter.key == event.key.encode()
-    assert letter.failure == "poison"
-    assert letter.hop.attempt == 1
-    assert [row[1] for row in effects(database)] == ["behind"]
+        await_effects(database, len(POISON))
+        letters = await_dead_letters(settings, "audit", len(POISON))
+    by_key = {letter.key: letter for letter in letters}
+    assert len(by_key) == len(letters) == len(POISON)
+    for what, event in events.items():
+        letter = by_key[event.key.encode()]
+        assert (letter.value, letter.headers) == POISON[what], what
+        assert (letter.failure, letter.hop.attempt) == ("poison", 1), what
+    assert sorted(row[1] for row in effects(database)) == sorted(f"behind {what}" for what in POISON)
 
 
-@pytest.mark.parametrize("what", FINE)
-def test_odd_keys_and_headers_are_handled(
-    what: str, settings: Settings, running: Running, database: psycopg.Connection
-) -> None:
-    key, value, given = FINE[what]
+def test_odd_keys_and_headers_are_handled(settings: Settings, running: Running, database: psycopg.Connection) -> None:
     topic = Names(settings.kafka.namespace).topic("documents")
     with LogProducer(settings) as producer:
-        producer.produce(topic, key=key, value=value, headers=given).result(10)
+        for key, value, given in FINE.values():
+            producer.produce(topic, key=key, value=value, headers=given).result(10)
     with running(audit_group()):
-        await_effects(database, 1)
+        rows = await_effects(database, len(FINE))
+    assert sorted(row[1] for row in rows) == sorted(["null-key", "odd-key", "odd-headers"])
     assert list(dead_letters.read(settings, "audit")) == []
 
 
@@ -126,12 +127,14 @@ def test_tombstones_reach_their_handler_and_are_passed_over_without_one(
 def test_a_declared_type_without_a_handler_is_passed_over(
     settings: Settings, running: Running, database: psycopg.Connection
 ) -> None:
-    from offsetzero.schemas.documents import DocumentDeleted
-
     event = uploaded()
     with Publisher(settings) as publisher:
         publisher.publish(DocumentDeleted(document_id=event.document_id, tenant_id="a", deleted_at=event.uploaded_at))
         publisher.publish(event)
-    with running(audit_group()):
-        await_effects(database, 1)
-    assert list(dead_letters.read(settings, "audit")) == []
+    deaf = ConsumerGroup("deaf", topics=["documents"])
+    seen: list[str] = []
+    deaf.handler(DocumentUploaded)(lambda event, ctx: seen.append(ctx.meta.type))
+    with running(deaf):
+        wait_until(lambda: seen)
+    assert seen == ["document.uploaded"]
+    assert list(dead_letters.read(settings, "deaf")) == []
