@@ -1,13 +1,17 @@
 """`offsetzero groups`: run a consumer group, see members, offsets and lag."""
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from offsetzero.topics.lag import GroupState, PartitionLag
 
 app = typer.Typer(no_args_is_help=True, help="Run a group, and see members, offsets and lag.")
 
@@ -38,6 +42,75 @@ def run_group(
     if runtime.run():
         sys.stderr.flush()
         os._exit(EXIT_UNFINISHED)  # their threads cannot be ended in another way
+
+
+@app.command("list")
+def list_groups(
+    names: Annotated[list[str] | None, typer.Argument(help="Groups; by default all of the cluster.")] = None,
+    partitions: Annotated[bool, typer.Option("--partitions", help="A line for each partition.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array, partitions included.")] = False,
+) -> None:
+    """List consumer groups: state, members, committed offsets, lag in records.
+
+    Lag is the high watermark minus the committed offset, over source and retry topics.
+    """
+    from offsetzero import settings
+    from offsetzero.topics import lag
+
+    config = settings.load(needs=frozenset({"kafka"}))
+    rows = [
+        _row(lag.group_state(config, name), lag.group_offsets(config, name)) for name in names or lag.groups(config)
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        print("No consumer groups yet: start one with `offsetzero groups run NAME`.")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("group", "state", "members")
+    for column in ("topic", "partition", "committed", "end", "lag") if partitions else ("partitions", "lag"):
+        table.add_column(column, justify="left" if column == "topic" else "right")
+    for row in rows:
+        start = (row["group"], row["state"], str(len(row["members"])))
+        if not partitions:
+            table.add_row(*start, str(len(row["partitions"])), str(row["lag"]))
+            continue
+        for one in row["partitions"]:
+            committed = "-" if one["committed"] is None else str(one["committed"])
+            table.add_row(*start, one["topic"], str(one["partition"]), committed, str(one["end"]), str(one["lag"]))
+            start = ("", "", "")
+    Console().print(table)
+
+
+def _row(state: "GroupState", offsets: "list[PartitionLag]") -> dict[str, Any]:
+    return {
+        "group": state.group,
+        "state": state.state,
+        "lag": sum(one.lag for one in offsets),
+        "members": [
+            {
+                "id": member.id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "assignment": [f"{topic}/{number}" for topic, number in member.assignment],
+            }
+            for member in state.members
+        ],
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "committed": one.committed,
+                "start": one.low,
+                "end": one.high,
+                "lag": one.lag,
+            }
+            for one in offsets
+        ],
+    }
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
