@@ -1,0 +1,167 @@
+"""`offsetzero topics`: the declared topics, the difference to the cluster, and its removal."""
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from offsetzero.settings import Settings
+    from offsetzero.topics.catalogue import Topic
+    from offsetzero.topics.plan import Plan
+
+app = typer.Typer(no_args_is_help=True, help="Declared and existing topics: plan, apply, list.")
+
+Group = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="A group of your own, as package.module:attribute; may be given again."),
+]
+AllowRekey = Annotated[
+    bool, typer.Option("--allow-rekey", help="Add partitions, although keys move to other partitions.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.command()
+def plan(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson = False) -> None:
+    """Show what `apply` would do. Exit status 2 when there is something to do, 1 when it would be refused."""
+    from offsetzero import settings as settings_module
+
+    settings = settings_module.load(needs=frozenset({"kafka"}))
+    made = _plan(settings, _sources(group), allow_rekey)
+    _show(made, as_json)
+    if made.refusals:
+        raise typer.Exit(1)
+    if made.actions:
+        raise typer.Exit(2)
+
+
+@app.command()
+def apply(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson = False) -> None:
+    """Make the topics as declared, and publish the contracts to the topic `schemas`."""
+    from offsetzero import settings as settings_module
+    from offsetzero.schemas import frozen
+    from offsetzero.topics import cluster
+    from offsetzero.topics.schema_log import SchemaLog
+
+    settings = settings_module.load(needs=frozenset({"kafka"}))
+    made = _plan(settings, _sources(group), allow_rekey)
+    if made.refusals:
+        _show(made, as_json)
+        raise typer.Exit(1)
+    cluster.apply(settings, made)
+    log = SchemaLog(settings)
+    contracts = [contract.schema for versions in frozen.of_package().values() for contract in versions]
+    published = log.publish(contracts)
+    log.close()
+    _show(made, as_json, done=True, published=published)
+
+
+@app.command("list")
+def list_topics(group: Group = None, as_json: AsJson = False) -> None:
+    """List the declared topics, what they are for, and whether they exist."""
+    from offsetzero import settings as settings_module
+    from offsetzero.topics import catalogue, cluster
+
+    settings = settings_module.load(needs=frozenset({"kafka"}))
+    declared = catalogue.declared(settings, _sources(group))
+    existing = cluster.partitions(settings)
+    rows = [_row(topic, existing.get(topic.name)) for topic in declared]
+    known = {topic.name for topic in declared}
+    rows += [
+        {"topic": name, "kind": "undeclared", "partitions": count, "declared_partitions": None}
+        for name, count in sorted(existing.items())
+        if name not in known
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("topic", "kind", "partitions", "retention", "cleanup", "key", "event types")
+    for row in rows:
+        count = "[red]missing[/]" if row["partitions"] is None else str(row["partitions"])
+        event_types = ", ".join(row.get("event_types", ()))
+        shown = (row.get("retention", ""), row.get("cleanup", ""), row.get("key", ""), event_types)
+        table.add_row(row["topic"], row["kind"], count, *shown)
+    Console().print(table)
+
+
+def _sources(own: list[str] | None) -> dict[str, tuple[str, ...]]:
+    """The sources of every group: those that come with offsetzero, and the user's own."""
+    from offsetzero.topics import catalogue
+
+    sources = dict(catalogue.GROUPS)
+    if own:
+        from offsetzero.consumers import registry
+
+        for name in own:
+            group = registry.load(name)
+            sources[group.name] = tuple(group.topics())
+    return sources
+
+
+def _plan(settings: "Settings", sources: dict[str, tuple[str, ...]], allow_rekey: bool) -> "Plan":
+    from offsetzero.topics import catalogue, cluster
+    from offsetzero.topics.plan import Intent, make_plan
+
+    declared = catalogue.declared(settings, sources)
+    existing = cluster.read(settings, [topic.name for topic in declared])
+    waiting: dict[str, int] = {}
+    if allow_rekey:
+        from offsetzero.topics import lag
+
+        for group in sources:
+            for one in lag.group_offsets(settings, group):
+                waiting[one.topic] = waiting.get(one.topic, 0) + one.lag
+    return make_plan(declared, existing, Intent(allow_rekey, sources, waiting))
+
+
+def _row(topic: "Topic", partitions: int | None) -> dict[str, Any]:
+    retention = topic.config.get("retention.ms")
+    cleanup = topic.config.get("cleanup.policy", "delete")
+    return {
+        "topic": topic.name,
+        "kind": str(topic.kind),
+        "partitions": partitions,
+        "declared_partitions": topic.partitions,
+        "retention": _days(retention) if "compact" not in cleanup else "last of a key",
+        "cleanup": cleanup,
+        "key": topic.key,
+        "event_types": list(topic.event_types),
+    }
+
+
+def _days(retention_ms: str | None) -> str:
+    if retention_ms is None:
+        return "broker's default"
+    return "forever" if retention_ms == "-1" else f"{int(retention_ms) / 86_400_000:g} days"
+
+
+def _show(plan: "Plan", as_json: bool, *, done: bool = False, published: int = 0) -> None:
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "applied": done,
+                    "actions": [{"action": type(one).__name__, **dataclasses.asdict(one)} for one in plan.actions],
+                    "refusals": list(plan.refusals),
+                    "notices": list(plan.notices),
+                    "schemas_published": published,
+                },
+                indent=2,
+            )
+        )
+        return
+    for notice in plan.notices:
+        typer.echo(f"note     {notice}", err=True)
+    for refusal in plan.refusals:
+        typer.echo(f"refused  {refusal}", err=True)
+    for action in plan.actions:
+        typer.echo(f"{'done' if done else 'would':<8} {action}")
+    if not plan.actions and not plan.refusals:
+        typer.echo("The topics are as declared.")
+    if published:
+        typer.echo(f"done     publish {published} contracts to the topic schemas")
