@@ -125,6 +125,7 @@ def main() -> None:
 
 def _explain(error: Exception) -> str | None:
     """A sentence for a server that cannot be reached; None for everything else, which is a bug."""
+    error = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
     module = type(error).__module__.partition(".")[0]
     name = type(error).__name__
     if (module == "psycopg" and name == "OperationalError") or (module == "psycopg_pool" and name == "PoolTimeout"):

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,11 +86,22 @@ class JarCache:
     Args:
         folder: where they are kept; by default the user's cache.
         jars: what must be there; by default what the lock names.
+        repositories: Maven repositories by name; by default Maven Central and those of jgo's configuration.
+        retry_pause: seconds before the second try of a download; twice as many before the third.
     """
 
-    def __init__(self, folder: Path | None = None, jars: list[Jar] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        jars: list[Jar] | None = None,
+        *,
+        repositories: Mapping[str, str] | None = None,
+        retry_pause: float = 1.0,
+    ) -> None:
         self.folder = folder or cache_folder()
         self.jars = read_lock() if jars is None else jars
+        self._repositories = repositories
+        self._retry_pause = retry_pause
 
     def missing(self) -> list[Jar]:
         """The jars that must be fetched."""
@@ -146,6 +157,8 @@ class JarCache:
     def _fetch(self, jars: list[Jar], progress: Progress) -> None:
         total = sum(jar.size for jar in jars)
         counter = _Counter(progress, total)
+        for left in self.folder.glob(".fetch-*"):  # by one that was killed: we hold the lock
+            shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self.folder) as temporary:
             pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="jars")
             try:
@@ -159,11 +172,13 @@ class JarCache:
         problem: Exception | None = None
         for attempt in range(_TRIES):
             if attempt:
-                time.sleep(attempt)
+                time.sleep(attempt * self._retry_pause)
             repository = temporary / f"{jar.file_name}.{attempt}"  # a part of an earlier try must not be taken
             arrived: list[int] = []
             try:
-                path = _download(jar, repository, functools.partial(counter.add, seen=arrived))
+                path = _download(jar, repository, functools.partial(counter.add, seen=arrived), self._repositories)
+            except ServerError:  # the start is being stopped
+                raise
             except Exception as error:  # jgo raises RuntimeError, requests' and others
                 counter.add(-sum(arrived))
                 problem = error
@@ -202,10 +217,15 @@ class _Counter:
             self._progress(self.done, self._total)
 
 
-def _download(jar: Jar, repository: Path, arrived: Callable[[int], None]) -> Path:
+def _download(
+    jar: Jar, repository: Path, arrived: Callable[[int], None], repositories: Mapping[str, str] | None
+) -> Path:
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext, PythonResolver
     from jgo.maven._core import DEFAULT_REMOTE_REPOS
+
+    if repositories is None:
+        repositories = {**DEFAULT_REMOTE_REPOS, **GlobalSettings.load().repositories}
 
     @contextmanager
     def progress(_name: str, _size: int) -> Iterator[Callable[[int], None]]:
@@ -214,7 +234,7 @@ def _download(jar: Jar, repository: Path, arrived: Callable[[int], None]) -> Pat
     context = MavenContext(
         resolver=PythonResolver(progress_callback=progress),
         repo_cache=repository,
-        remote_repos={**DEFAULT_REMOTE_REPOS, **GlobalSettings.load().repositories},
+        remote_repos=dict(repositories),
         timeout=30,
     )
     artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()

@@ -143,11 +143,14 @@ class Stack:
             started = [process for process in self.processes.values() if process.child is not None]
             self._stop_all([process for process in started if process.name == "api"])
             self._stop_all([process for process in started if process.name != "api"])
-            servers = [server for server in (self.kafka, self.postgres) if server is not None]
-            for server in servers:
+            named = (("Kafka", self.kafka), ("PostgreSQL", self.postgres))
+            servers = [(name, server) for name, server in named if server is not None]
+            for name, server in servers:
+                self._report.step(name, "stopping")
                 server.ask_to_stop()
-            for server in servers:
+            for name, server in servers:
                 server.stop()
+                self._report.step(name, "stopped")
         finally:
             settings_module.endpoints_file(self.home).unlink(missing_ok=True)
 
