@@ -1,0 +1,242 @@
+"""The relay on a real database and a real broker: order, exactly the committed rows, and going on after failures."""
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from offsetzero.producers import outbox
+from offsetzero.producers.relay import Relay
+from offsetzero.schemas import cloudevents
+from offsetzero.schemas.codec import Codec
+from offsetzero.schemas.documents import DocumentDeleted
+from offsetzero.schemas.event import Event
+from offsetzero.settings import Settings
+from offsetzero.store.script import run
+from offsetzero.topics import catalogue, cluster
+from offsetzero.topics.catalogue import Topic
+from offsetzero.topics.names import Names
+from offsetzero.topics.schema_log import SchemaLog
+from support import wait_until
+
+TOPICS = [Topic("documents", 2), Topic("documents.bulk", 2), Topic("schemas", 1, config={"cleanup.policy": "compact"})]
+
+
+def _deleted(document_id: UUID | None = None, tenant: str = "t") -> DocumentDeleted:
+    return DocumentDeleted(document_id=document_id or uuid4(), tenant_id=tenant, deleted_at=datetime.now(UTC))
+
+
+@pytest.fixture
+def connection(settings: Settings) -> Iterator[psycopg.Connection]:
+    cluster.ensure(settings, TOPICS)
+    with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as opened:
+        yield opened
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=Relay(settings).run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(40)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def read(settings: Settings) -> Callable[..., list[Message]]:
+    """Reads a topic from its start until so many records have come, in order within a partition."""
+
+    def reading(topic: str, count: int, deadline: float = 20.0) -> list[Message]:
+        name = Names(settings.kafka.namespace).topic(topic)
+        partitions = cluster.partitions(settings)[topic]
+        consumer = Consumer(
+            {"bootstrap.servers": settings.kafka.bootstrap_servers, "group.id": f"read-{secrets.token_hex(4)}"}
+        )
+        consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for number in range(partitions)])
+        found: list[Message] = []
+
+        def enough() -> bool:
+            found.extend(one for one in consumer.consume(1000, 0.1) if one.error() is None)
+            return len(found) >= count
+
+        try:
+            wait_until(enough, deadline, what=f"{count} records in {topic}")
+        finally:
+            consumer.close()
+        return found
+
+    return reading
+
+
+def _unpublished(connection: psycopg.Connection) -> int:
+    row = connection.execute("SELECT count(*) FROM outbox WHERE published_at IS NULL").fetchone()
+    assert row
+    return int(row[0])
+
+
+def test_committed_rows_are_published_with_headers_and_rolled_back_ones_are_not(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    with running(settings):
+        event = _deleted()
+        with connection.transaction():
+            event_id = outbox.add(connection, event, correlation_id="c-1", sequence=7, source="/test")
+        with connection.transaction(force_rollback=True):
+            outbox.add(connection, _deleted())
+        last = _deleted()
+        outbox.add(connection, last, bulk=True)
+        (message,) = read("documents", 1)
+        (bulk,) = read("documents.bulk", 1)
+        wait_until(lambda: _unpublished(connection) == 0)
+    found = cloudevents.read(message.value(), message.headers())
+    assert message.key() == event.key.encode()
+    assert (found.meta.id, found.meta.source, found.meta.type) == (str(event_id), "/test", "document.deleted")
+    assert (found.meta.tenant_id, found.meta.correlation_id, found.meta.sequence) == ("t", "c-1", 7)
+    assert found.content_type == "application/avro"
+    assert found.data is not None
+    assert Codec().decode(found.meta.type, found.data).key == event.key
+    assert bulk.key() == last.key.encode()
+
+
+def test_rows_of_one_key_keep_their_order(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    keys = [uuid4() for _ in range(5)]
+    with connection.transaction():
+        for number in range(200):
+            outbox.add(connection, _deleted(keys[number % 5]), sequence=number)
+    with running(settings):
+        messages = read("documents", 200)
+    by_key: dict[bytes, list[int]] = {}
+    for message in messages:
+        sequence = cloudevents.read(message.value(), message.headers()).meta.sequence
+        assert sequence is not None
+        by_key.setdefault(message.key() or b"", []).append(sequence)
+    assert len(by_key) == 5
+    assert all(sequences == sorted(sequences) for sequences in by_key.values())
+
+
+def test_a_row_that_commits_after_later_ids_is_not_skipped(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    """watermill#311, kamu-cli#1398: ids are taken before commit; a cursor by id loses the slow transaction's row."""
+    slow, fast = _deleted(), _deleted()
+    url = settings.database_url.get_secret_value()
+    with running(settings), psycopg.connect(url) as other:
+        outbox.add(other, slow)
+        outbox.add(connection, fast)
+        (first,) = read("documents", 1)
+        assert first.key() == fast.key.encode()
+        wait_until(lambda: _unpublished(connection) == 0)
+        other.commit()
+        assert {message.key() for message in read("documents", 2)} == {fast.key.encode(), slow.key.encode()}
+
+
+def test_a_refused_row_stops_only_its_key(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    """mopl#266: B passed A while A waited for its next try."""
+    stuck, free = uuid4(), uuid4()
+    outbox.add(connection, _deleted(stuck, tenant="x" * 1_500_000))
+    outbox.add(connection, _deleted(stuck))
+    outbox.add(connection, _deleted(free))
+    with running(settings):
+        (message,) = read("documents", 1)
+        assert message.key() == str(free).encode()
+        outbox.add(connection, _deleted(free))
+        assert {one.key() for one in read("documents", 2)} == {str(free).encode()}
+        wait_until(lambda: _unpublished(connection) == 2)
+        mend = "UPDATE outbox SET payload = NULL, headers = '{}' WHERE length(payload) > 1000000"
+        connection.execute(mend)  # as an operator would
+        mended = [one for one in read("documents", 4) if one.key() == str(stuck).encode()]
+    assert [one.value() is None for one in mended] == [True, False]
+
+
+def test_a_topic_that_does_not_exist_stops_only_its_rows(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    outbox.add(connection, _deleted())
+    connection.execute("UPDATE outbox SET topic = 'nowhere'")
+    outbox.add(connection, _deleted())
+    with running(settings):
+        read("documents", 1)
+        wait_until(lambda: _unpublished(connection) == 1, 30)
+        outbox.add(connection, _deleted())
+        read("documents", 2)
+
+
+def test_one_relay_works_and_another_takes_over(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    with running(settings):
+        with running(settings):
+            outbox.add(connection, _deleted())
+            read("documents", 1)
+        outbox.add(connection, _deleted())
+        assert len(read("documents", 2)) == 2
+
+
+def test_it_goes_on_when_its_database_session_is_ended(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    mine = "FROM pg_stat_activity WHERE application_name = 'offsetzero-relay' AND datname = current_database()"
+    with running(settings):
+        outbox.add(connection, _deleted())
+        read("documents", 1)
+        connection.execute(f"SELECT pg_terminate_backend(pid) {mine}")
+        outbox.add(connection, _deleted())
+        read("documents", 2)
+        wait_until(lambda: _unpublished(connection) == 0)
+
+
+def test_rows_that_were_published_long_ago_are_deleted_and_others_kept(
+    settings: Settings, connection: psycopg.Connection
+) -> None:
+    for _ in range(3):
+        outbox.add(connection, _deleted())
+    connection.execute("UPDATE outbox SET published_at = now() - interval '2 hours'")
+    outbox.add(connection, _deleted())
+    connection.execute("UPDATE outbox SET published_at = now() WHERE published_at IS NULL")
+    outbox.add(connection, _deleted())
+    count = "SELECT count(*) FROM outbox"
+    with running(settings):
+        wait_until(lambda: connection.execute(count).fetchone() == (2,), what="two rows left")
+
+
+def test_a_tombstone_goes_through_the_outbox(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    run(connection, outbox.tombstone("document.deleted", "doc-1", tenant_id="t"))
+    with running(settings):
+        (message,) = read("documents", 1)
+    assert message.value() is None
+    assert cloudevents.read(None, message.headers()).meta.subject == "doc-1"
+
+
+def test_the_schema_of_a_users_own_event_is_in_the_log_before_the_event(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    class RelayedInvoice(Event, type="relayed.invoice", key="number"):
+        number: str
+        cents: int
+
+    with catalogue.declared_for(Topic("invoices", 1, event_types=("relayed.invoice",))):
+        cluster.ensure(settings, [Topic("invoices", 1)])
+        outbox.add(connection, RelayedInvoice(number="1", cents=5))
+        with running(settings):
+            (message,) = read("invoices", 1)
+    assert all(name != outbox.SCHEMA_HEADER for name, _ in message.headers() or ())
+    log = SchemaLog(settings)
+    reader = Codec(log.find)
+    assert reader.decode_fields(message.value() or b"") == {"number": "1", "cents": 5}
+    log.close()
