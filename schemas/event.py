@@ -1,15 +1,44 @@
 """What an event is: a frozen pydantic model with a type and the field that is its key."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from offsetzero.errors import InvalidEvent
 
 _registry: dict[str, type["Event"]] = {}
 
 
-class Event(BaseModel):
+class EventPart(BaseModel):
+    """Base of events and of the models that they are composed of.
+
+    Frozen, without fields that nobody declared, and stricter than pydantic in one point: True is no number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    _numbers: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        fields = cls.model_fields.items()
+        cls._numbers = tuple(name for name, info in fields if info.annotation in _NUMBERS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_booleans(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for name in cls._numbers:
+                if isinstance(data.get(name), bool):
+                    raise ValueError(f"{name}: a number is needed, not {data[name]}")
+        return data
+
+
+_NUMBERS = (int, float, int | None, float | None)
+
+
+class Event(EventPart):
     """Base of all events. Subclass it with the CloudEvents type and the field that is the record key.
 
         class InvoicePaid(Event, type="invoice.paid", key="invoice_id"):
@@ -18,8 +47,6 @@ class Event(BaseModel):
 
     The model is the one definition: `offsetzero schema freeze` makes the Avro contract of it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     event_type: ClassVar[str] = ""
     key_field: ClassVar[str] = ""
@@ -31,6 +58,7 @@ class Event(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
         if not cls.event_type:
             return
         if cls.key_field not in cls.model_fields:
