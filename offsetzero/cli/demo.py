@@ -165,7 +165,7 @@ def _dead_letters(outcome: Outcome) -> RenderableType:
 def _hits(outcome: Outcome, *, color: bool) -> RenderableType:
     lines: list[RenderableType] = []
     for hit in outcome.hits:
-        head = Text(f"{hit['name']}, page {hit['page']}: ", style="bold")
+        head = Text().append(f"{hit['name']}, page {hit['page']}: ", style="bold")
         for number, piece in enumerate(hit["snippet"].replace("</mark>", "<mark>").split("<mark>")):
             text = html.unescape(piece)
             marked = number % 2 == 1

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 _MARKS = {"ready": "[green]✓[/]", "stopped": "[dim]·[/]", "ended": "[red]✗[/]", "failed": "[red]✗[/]"}
+_PASSING = ("starting", "stopping")
 _PLAIN_JARS_STEP = 0.25
 
 
@@ -57,7 +58,7 @@ class Screen:
         first, _, rest = detail.partition("\n")
         with self._lock:
             self._parts[name] = (state, first, mark)
-        if self._live is None:
+        if self._live is None and (state not in _PASSING or detail):
             self.console.print(f"{name:<12} {state:<9} {first}".rstrip(), markup=False, highlight=False, soft_wrap=True)
         if rest:
             self.console.print(rest, markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from offsetzero.embedded.home import HomeLock
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.embedded.postgres import Postgres
 from offsetzero.embedded.process import Child, trim_log, wait_for
-from offsetzero.errors import ServerError
+from offsetzero.errors import SchemasUnavailable, ServerError
 from offsetzero.settings import PREFIX, Settings
 
 GROUPS = ("indexer", "summariser", "notifier")
@@ -209,11 +209,21 @@ class Stack:
             os.environ.update(before)
 
     def _apply_topics(self, config: Settings) -> None:
+        from offsetzero.schemas import frozen
         from offsetzero.topics import catalogue, cluster
+        from offsetzero.topics.plan import make_plan
+        from offsetzero.topics.schema_log import SchemaLog
 
         self._report.step("topics", "starting")
-        cluster.ensure(config, catalogue.declared(config))
-        self._report.step("topics", "ready")
+        declared = catalogue.declared(config)
+        cluster.apply(config, make_plan(declared, cluster.read(config, [topic.name for topic in declared])))
+        contracts = [contract.schema for versions in frozen.of_package().values() for contract in versions]
+        log = SchemaLog(config)
+        try:
+            _tried_again(lambda: log.publish(contracts))
+        finally:
+            log.close()
+        self._report.step("topics", "ready", f"{len(declared)} as declared")
 
     def _migrate(self, config: Settings) -> None:
         from offsetzero.store.migrate import upgrade
@@ -311,6 +321,19 @@ def _answers(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _tried_again(task: Callable[[], object], seconds: float = 15.0) -> None:
+    """Run a task, again if need be: a topic just made has a leader in the metadata before that leader serves it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            task()
+            return
+        except SchemasUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _since(started: float) -> str:

@@ -1,0 +1,197 @@
+"""`offsetzero up` and `offsetzero demo`, as a person runs them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from support import wait_until
+
+ROOT = Path(__file__).parents[2]
+PDF = ROOT / "examples" / "documents" / "handbook.pdf"
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that PostgreSQL's account may pass to, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="oz-home-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def up(home: Path) -> Iterator[Start]:
+    """Starts `offsetzero up --json` in the folder; all of them are stopped at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "offsetzero", "up", "--json", "--home", str(home), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def addresses(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What a started `up` printed; fails with its errors when it ended."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read() if process.stderr is not None else ""
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def offsetzero(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "offsetzero", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OFFSETZERO_HOME": str(home)},
+        timeout=60,
+        check=False,
+    )
+
+
+def processes_of(text: str) -> list[str]:
+    """Command lines of running processes that mention a text."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True)
+    lines = (line.split(None, 2) for line in listed.stdout.splitlines())
+    return [line[2] for line in lines if len(line) == 3 and line[1][0] != "Z" and text in line[2]]
+
+
+def client(found: dict[str, Any]) -> httpx.Client:
+    return httpx.Client(base_url=found["api"], headers={"Authorization": f"Bearer {found['api_key']}"})
+
+
+def ended(http: httpx.Client, run_id: str) -> str | None:
+    status = http.get(f"/runs/{run_id}").json()["status"]
+    return status if status in ("succeeded", "failed") else None
+
+
+@pytest.mark.timeout(240)
+def test_up_works_survives_a_restart_and_refuses_a_second_one(home: Path, up: Start) -> None:
+    first = up("--port", "0")
+    found = addresses(first)
+    with client(found) as http, PDF.open("rb") as file:
+        answer = http.post("/documents", files={"file": ("handbook.pdf", file, "application/pdf")})
+        assert answer.status_code == 202, answer.text
+        run_id = answer.json()["run_id"]
+        assert wait_until(lambda: ended(http, run_id), 60) == "succeeded"
+    for url in found["metrics"].values():
+        assert "python_info" in httpx.get(url).text, url
+
+    listed = offsetzero(home, "groups", "list", "--json")  # finds the servers by the folder
+    assert listed.returncode == 0, listed.stderr
+    assert {"indexer", "summariser", "notifier"} <= {row["group"] for row in json.loads(listed.stdout)}
+
+    second = offsetzero(home, "up", "--port", "0")
+    assert second.returncode == 1
+    assert f"in use by another offsetzero, process {first.pid}" in second.stderr
+
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 0
+    assert not processes_of(str(home))
+    assert not (home / "endpoints.json").exists()
+
+    again = addresses(up("--port", "0"))
+    assert again["api_key"] == found["api_key"]
+    with client(again) as http:
+        assert http.get(f"/runs/{run_id}").json()["status"] == "succeeded"
+        assert http.get("/search", params={"q": "redrive"}).json()["hits"]
+
+
+@pytest.mark.timeout(120)
+def test_up_that_is_killed_leaves_nothing_running_and_the_next_one_starts(home: Path, up: Start) -> None:
+    first = up("--port", "0")
+    addresses(first)
+    assert len(processes_of(str(home))) >= 2
+    first.kill()
+    first.wait()
+    second = up("--port", "0")  # waits for what the dead one's guards are stopping, and mends what it left
+    found = addresses(second)
+    with psycopg.connect(found["database"]) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+    second.kill()
+    second.wait()
+    wait_until(lambda: not processes_of(str(home)), 60, what="all processes of the folder end")
+
+
+def test_up_on_a_taken_port_starts_nothing(home: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        result = offsetzero(home, "up", "--port", str(port))
+    assert result.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken" in result.stderr
+    assert "--port" in result.stderr
+    assert not (home / "kafka" / "data").exists()
+
+
+def test_up_tells_all_mistakes_of_the_environment_before_it_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFSETZERO_API__PORT", "none")
+    monkeypatch.setenv("OFFSETZERO_NONSENSE", "1")
+    result = offsetzero(home, "up")
+    assert result.returncode == 1
+    assert "OFFSETZERO_API__PORT" in result.stderr
+    assert "OFFSETZERO_NONSENSE" in result.stderr
+    assert not list(home.iterdir())
+
+
+@pytest.mark.timeout(240)
+def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    result = subprocess.run(
+        [sys.executable, "-m", "offsetzero", "demo"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "160"},
+        timeout=200,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("✓") == 5
+    assert "✗" not in result.stdout
+    assert "*redrive*" in result.stdout
+    assert result.stdout.count("poison") == 2
+    assert not list(temporary.iterdir())
+    assert not processes_of(str(temporary))
+
+
+@pytest.mark.timeout(240)
+def test_a_demo_that_is_killed_leaves_nothing_running(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "offsetzero", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "Uploading" in line:
+            break
+    assert processes_of(str(tmp_path))
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not processes_of(str(tmp_path)), 60, what="all processes of the demo end")
