@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 import threading
 from typing import Annotated, Any
 
@@ -32,6 +33,9 @@ def api(
         timeout_graceful_shutdown=10,
     )
     bound: Any = listener.getsockname()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn ends in order, then raises the signal again for us: to end as asked is no failure.
+        signal.signal(number, lambda _number, _frame: sys.exit(0))
     logs.get(__name__).info("api listens", host=bound[0], port=bound[1])
     uvicorn.Server(config).run(sockets=[listener])
 
@@ -44,7 +48,7 @@ def relay() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     port = metrics.serve(settings.metrics_port, settings.metrics_host)
-    logs.get(__name__).info("relay starts", metrics_port=port)
+    logs.get(__name__).info("metrics served", url=f"http://{settings.metrics_host}:{port}/metrics")
     from offsetzero.producers.relay import Relay
 
     Relay(settings).run(stop)

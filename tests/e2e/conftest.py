@@ -1,11 +1,13 @@
 """The pipeline as users run it: its processes, started by the command line, on the real servers."""
 
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,8 +24,6 @@ from support import wait_until
 
 def environment(settings: Settings, **more: str) -> dict[str, str]:
     """The environment that makes a child process read these settings."""
-    import json
-
     return {
         **os.environ,
         "PYTHONUNBUFFERED": "1",
@@ -50,17 +50,20 @@ class Process:
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
 
-    def await_log(self, pattern: str, deadline: float = 30) -> re.Match[str]:
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of its log that are whole."""
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{") and line.endswith("}")]
+
+    def await_line(self, event: str, deadline: float = 30) -> dict[str, Any]:
         """Wait for a line of the log; a process that ended meanwhile fails the test with its log."""
 
-        def look() -> re.Match[str] | None:
-            found = re.search(pattern, self.log)
+        def look() -> dict[str, Any] | None:
+            found = next((line for line in self.lines if line["event"] == event), None)
             assert found or self.child.poll() is None, f"it ended with {self.child.returncode}:\n{self.log}"
             return found
 
-        found = wait_until(look, deadline, what=f"{pattern!r} in {self.log_file.name}")
-        assert found is not None
-        return found
+        return wait_until(look, deadline, what=f"{event!r} in {self.log_file.name}") or {}
 
     def kill(self) -> None:
         """As `kill -9`."""
@@ -97,10 +100,9 @@ class Pipeline:
         self.start("relay")
         with psycopg.connect(self.settings.database_url.get_secret_value()) as connection:
             key = create_key(connection, "acme")
-        port = re.search(r"\d+", api.await_log(r"api listens.*?port\W+\d+").group().rpartition("port")[2])
-        assert port is not None
+        port = api.await_line("api listens")["port"]
         self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{port.group()}", headers={"Authorization": f"Bearer {key}"}, timeout=30
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=30
         )
 
     def upload(self, name: str, content: bytes, content_type: str = "text/plain") -> dict[str, Any]:
@@ -148,10 +150,6 @@ class Provider:
     """
 
     def __init__(self, answer: Callable[[str, int], tuple[int, dict[str, str]]]) -> None:
-        import json
-        import time
-        from collections import defaultdict
-
         calls: dict[str, list[float]] = defaultdict(list)
         lock = threading.Lock()
 

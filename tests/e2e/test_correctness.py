@@ -1,6 +1,5 @@
 """The promises of the pipeline, on its real processes: nothing twice, nothing lost, failures where they belong."""
 
-import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
@@ -42,7 +41,7 @@ def test_kill_9_in_the_middle_of_a_thousand_documents_loses_and_doubles_nothing(
         return int(query(pipeline, "SELECT count(DISTINCT document_id) FROM chunks")[0][0])
 
     indexer = pipeline.start("groups", "run", "indexer")
-    for share in (100, 400, 700):
+    for share in (100, 600):
         wait_until(lambda share=share: indexed() >= share, 90, interval=0.01)  # type: ignore[misc]
         indexer.kill()
         assert indexed() < 1000, "it was killed too late to show anything"
@@ -76,8 +75,7 @@ def test_a_provider_that_fails_one_event_twice_sends_it_through_both_tiers(pipel
         assert second - first >= pipeline.settings.retry.delays["retry-1m"]
         assert third - second >= pipeline.settings.retry.delays["retry-10m"]
         assert len(llm.calls) == 6
-    lines = [json.loads(line) for line in summariser.log.splitlines() if line.startswith("{")]
-    failures = [line for line in lines if line["event"] == "handling failed"]
+    failures = [line for line in summariser.lines if line["event"] == "handling failed"]
     assert [(line["attempt"], line["reason"], line["group"]) for line in failures] == [
         (1, "provider-503", "summariser"),
         (2, "provider-503", "summariser"),
@@ -145,9 +143,7 @@ def test_every_process_serves_metrics_and_ends_cleanly(pipeline: Pipeline) -> No
 
 
 def metrics(process: Process) -> str:
-    found = process.await_log(r"http://[\d.:]+/metrics|metrics_port\W+(\d+)")
-    url = f"http://127.0.0.1:{found.group(1)}/metrics" if found.group(1) else found.group()
-    return httpx.get(url).text
+    return httpx.get(process.await_line("metrics served")["url"]).text
 
 
 def handled(text: str) -> float:
