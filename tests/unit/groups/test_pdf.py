@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pdfs
 import pypdfium2
@@ -116,11 +117,25 @@ def test_the_second_reader_stops_after_its_time(write: Write) -> None:
     assert second.page(1) is None, "its time is over"
 
 
-def test_a_hundred_threads_may_read_at_once(write: Write) -> None:
-    """pdfium is not thread-safe: without the lock this crashes the process."""
-    from concurrent.futures import ThreadPoolExecutor
+def test_pdfium_is_only_called_under_its_lock(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pdfium is not thread-safe: without it texts come out wrong or the process dies, now and then."""
+    unlocked: list[str] = []
 
-    path = write(pdfs.pdf(*[f"Page {number} of many." for number in range(20)]))
-    with ThreadPoolExecutor(16) as threads:
-        texts = set(threads.map(lambda _: pdf.read(path).text, range(100)))
-    assert len(texts) == 1
+    def watch(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            if not pdf._PDFIUM.locked():
+                unlocked.append(f"{owner.__name__}.{name}")
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for name in ("__init__", "__len__", "__getitem__", "close"):
+        watch(pypdfium2.PdfDocument, name)
+    for name in ("get_textpage", "close"):
+        watch(pypdfium2.PdfPage, name)
+    for name in ("get_text_range", "close"):
+        watch(pypdfium2.PdfTextPage, name)
+    pdf.read(write(pdfs.pdf("one", "two")))
+    assert unlocked == []
