@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from pydantic import BaseModel
+
 from offsetzero.schemas.avro import Schema
 
 Prepare: TypeAlias = Callable[[Any], Any]
@@ -139,6 +141,8 @@ class _Compiler:
 
 def _record(fields: list[tuple[str, Prepare]]) -> Prepare:
     def prepare(value: Any) -> dict[str, Any]:
+        if not isinstance(value, BaseModel):
+            raise BadValue(f"a model is needed, not {value!r}")
         found = value.__dict__
         datum: dict[str, Any] = {}
         for name, inner in fields:
