@@ -60,6 +60,6 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@awk '/^setuptools==/,!/\\$$/' requirements.lock > $(VENV)/build.lock
 	@$(BIN)/python -m pip install -q --require-hashes -r $(VENV)/build.lock
-	@$(BIN)/python -m pip install -q --require-hashes --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install -q --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
 	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@

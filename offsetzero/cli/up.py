@@ -129,7 +129,7 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
         "Key": f"{key}   (tenant {TENANT})",
         "Kafka": addresses["kafka"],
         "PostgreSQL": addresses["database"],
-        "Logs": str(stack.home / "logs"),
+        "Data, logs": str(stack.home) + _elsewhere(stack),
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}[/]", value)
@@ -145,3 +145,9 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
         soft_wrap=True,
     )
     console.print("\nRunning until Ctrl-C.")
+
+
+def _elsewhere(stack: Stack) -> str:
+    """Where PostgreSQL's data are, when they are not in the folder."""
+    postgres = stack.postgres
+    return f"   (PostgreSQL's: {postgres.home})" if postgres and postgres.home != postgres.folder else ""

@@ -175,7 +175,10 @@ class Postgres:
                 "dump it with the old version and restore it, or choose another OFFSETZERO_HOME"
             )
         if not self._password_file().exists():
-            raise ServerError(f"{self._password_file()} is missing, so {self.data} cannot be opened; restore it")
+            raise ServerError(
+                f"{self._password_file()} is missing, so the data in {self.data} cannot be opened; "
+                f"restore it, or delete {self.data} to begin with nothing"
+            )
         self._repair_lock_file()
         if self.socket_folder is not None:
             self.socket_folder.mkdir(exist_ok=True, mode=0o700)
