@@ -47,7 +47,7 @@ clean: ## Remove the environment and caches of this folder
 
 # Made anew when the lock changes: the lock with its checksums, then this package without more. setuptools comes
 # first, because two packages come as source only and are built with this one, not with whatever is newest.
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "make: offsetzero needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python" >&2; \
 		exit 1; fi
