@@ -2,7 +2,6 @@
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support import wait_until
 
 from offsetzero.errors import SchemasUnavailable, TopicError
 from offsetzero.producers.log import LogProducer
@@ -13,6 +12,7 @@ from offsetzero.topics.catalogue import Topic
 from offsetzero.topics.names import Names
 from offsetzero.topics.plan import AddPartitions, AlterConfig, CreateTopic, Intent, Plan, make_plan
 from offsetzero.topics.schema_log import SchemaLog
+from support import wait_until
 
 
 def _plan(settings: Settings, declared: list[Topic], intent: Intent | None = None) -> Plan:
