@@ -11,12 +11,14 @@ from offsetzero.errors import ConfigurationError
 from offsetzero.retry.policy import RetryPolicy, Tier
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
+from offsetzero.store.database import Connection
 from offsetzero.topics.catalogue import sources_of
 
 E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[E, Context], Awaitable[None] | None]
 Prepare: TypeAlias = Callable[[E, Context], Any]
 Tombstone: TypeAlias = Callable[[str | None, Context], Awaitable[None] | None]
+Setup: TypeAlias = Callable[[Connection], None]
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 
 
@@ -67,6 +69,7 @@ class ConsumerGroup:
         self.step = step
         self.routes: dict[str, Route] = {}
         self.on_tombstone: Tombstone | None = None
+        self.on_setup: Setup | None = None
         self._topics = list(topics) if topics is not None else None
         self._policy = RetryPolicy(tiers) if tiers is not None else None
         self._concurrency = concurrency
@@ -106,6 +109,14 @@ class ConsumerGroup:
             return function
 
         return declare
+
+    def setup(self, function: Setup) -> Setup:
+        """Declare what a process does before its first record, such as making the group's own tables.
+
+        A sync function of a psycopg connection, called in one transaction; two processes never run it at once.
+        """
+        self.on_setup = function
+        return function
 
     def tombstone(self, function: Tombstone) -> Tombstone:
         """Declare what handles records without data: a function of the key, as text, and a `Context`."""

@@ -19,13 +19,15 @@ from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.settings import Settings
-from offsetzero.store.database import async_pool, pool
+from offsetzero.store.database import Pool, async_pool, pool
 from offsetzero.topics import cluster
 from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
 MAX_THREADS = 32  # for the sync parts of an async group
+SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
+
 log = logs.get(__name__)
 
 
@@ -77,6 +79,7 @@ class GroupRuntime:
         concurrency = group.concurrency(settings)
         size = min(concurrency, MAX_THREADS) + 2
         with LogProducer(settings) as producer, pool(settings, size, name=group.name) as connections:
+            self._set_up(connections)
             dispatcher = Dispatcher(self._clock)
             loop = PollLoop(
                 self._config(),
@@ -109,6 +112,12 @@ class GroupRuntime:
         log.info("group stopped", group=group.name, unfinished=[str(record) for record in left])
         return left
 
+    def _set_up(self, connections: Pool) -> None:
+        if self._group.on_setup is not None:
+            with connections.connection() as connection:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
+                self._group.on_setup(connection)
+
     def _ensure_topics(self) -> dict[str, str]:
         """The group's topics with their ids; its own retry and dead-letter topics are made if missing."""
         tiers = [tier.name for tier in self._policy.tiers]
@@ -139,7 +148,7 @@ class GroupRuntime:
             "queued.max.messages.kbytes": 32_768,
         }
 
-    def _workers(self, dispatcher: Dispatcher, producer: LogProducer, connections: Any, concurrency: int) -> Workers:
+    def _workers(self, dispatcher: Dispatcher, producer: LogProducer, connections: Pool, concurrency: int) -> Workers:
         settings, group = self._settings, self._group
         reader = CallReader(group, Codec(SchemaLog(settings).find), frozenset(self._retries))
         settler = Settler(

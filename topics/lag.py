@@ -65,14 +65,17 @@ def lag(committed: int | None, low: int, high: int) -> int:
     return max(0, high - position)
 
 
-def group_offsets(settings: Settings, group: str, topics: Sequence[str] | None = None) -> list[PartitionLag]:
+def group_offsets(
+    settings: Settings, group: str, topics: Sequence[str] | None = None, *, assigned: Iterable[str] = ()
+) -> list[PartitionLag]:
     """Committed offset and lag of a group in every partition that it reads, in order.
 
     Args:
         settings: names the cluster.
         group: our name of the group, without namespace.
         topics: what it reads, by our names. By default the declared sources, the group's own topics except
-            its dead letters, and whatever it has committed.
+            its dead letters, what its members are assigned, and whatever it has committed.
+        assigned: topics that its members are assigned, by our names (see `group_state`).
 
     Raises:
         TopicError: the cluster does not answer.
@@ -80,7 +83,7 @@ def group_offsets(settings: Settings, group: str, topics: Sequence[str] | None =
     admin, prefix = client(settings), Names(settings.kafka.namespace)
     committed = _committed(admin, prefix, group)
     existing = cluster.partitions(settings)
-    wanted = set(topics) if topics is not None else _topics_of(group, existing)
+    wanted = set(topics) if topics is not None else _topics_of(group, existing) | set(assigned)
     partitions = {(name, number) for name in wanted & set(existing) for number in range(existing[name])}
     partitions |= {one for one in committed if one[0] in existing and (topics is None or one[0] in wanted)}
     low = _offsets(admin, prefix, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]

@@ -58,9 +58,11 @@ def list_groups(
     from offsetzero.topics import lag
 
     config = settings.load(needs=frozenset({"kafka"}))
-    rows = [
-        _row(lag.group_state(config, name), lag.group_offsets(config, name)) for name in names or lag.groups(config)
-    ]
+    rows = []
+    for name in names or lag.groups(config):
+        state = lag.group_state(config, name)
+        assigned = {topic for member in state.members for topic, _ in member.assignment}
+        rows.append(_row(state, lag.group_offsets(config, name, assigned=assigned)))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
