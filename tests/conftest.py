@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import servers as shared  # tests/ is on the path, and no package
 
+import servers as shared  # tests/ is on the path, and no package
 from offsetzero.settings import Settings
 
 _TEMPLATE = "offsetzero_template"

@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], T], deadline: float = 30.0, *, what: str 
 class ManualClock:
     """A clock that moves only when told: every test of due times runs in no time."""
 
-    def __init__(self, start: datetime = datetime(2025, 1, 1, tzinfo=UTC)) -> None:  # noqa: B008
+    def __init__(self, start: datetime = datetime(2025, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
         self._monotonic = 1000.0
 
