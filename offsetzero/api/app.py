@@ -14,6 +14,8 @@ from offsetzero.settings import Settings
 from offsetzero.store.database import async_pool
 from offsetzero.store.objects import Objects
 
+_DATABASE_SECONDS = 5.0  # that a request waits for a connection before it is answered 503
+
 
 def create_app(settings: Settings) -> FastAPI:
     """The API of one process.
@@ -24,7 +26,9 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with async_pool(settings, settings.api.pool_size, name="offsetzero-api") as pool:
+        async with async_pool(
+            settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS
+        ) as pool:
             app.state.services = Services(settings, pool, Objects(settings.objects))
             yield
 

@@ -88,5 +88,6 @@ def _database(request: Request, error: Exception) -> JSONResponse:
 
 
 def _bug(request: Request, error: Exception) -> JSONResponse:
-    log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
+    # Without the traceback: the server logs that when the framework raises the error again.
+    log.error("request failed", method=request.method, path=request.url.path, error=repr(error))
     return Problem(500, "internal-error", "the request failed; the error is in the API's log").response()

@@ -3,11 +3,10 @@
 The framework's own parser reads a whole request, of any size, before it asks whose it is.
 """
 
-import asyncio
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import IO
@@ -25,7 +24,6 @@ FIELD = "file"
 _IN_MEMORY = 1024 * 1024
 _ENVELOPE = 64 * 1024  # bytes around the file: boundaries, headers, small fields
 _MAX_PARTS = 20
-_DRAINED, _DRAIN_SECONDS = 16 * 1024 * 1024, 2.0
 
 
 @dataclass(slots=True)
@@ -43,6 +41,8 @@ class Upload:
 async def receive(request: Request, limit: int) -> AsyncIterator[Upload]:
     """The file in the field `file` of a request.
 
+    A refusal is answered at once; what the client still sends is read and dropped by the server.
+
     Args:
         limit: most bytes of the file.
 
@@ -51,12 +51,7 @@ async def receive(request: Request, limit: int) -> AsyncIterator[Upload]:
             400 for a body that is no multipart/form-data.
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-        try:
-            upload = await _read(request, file, limit)
-        except Problem:
-            await _drain(request)
-            raise
-        yield upload
+        yield await _read(request, file, limit)
 
 
 async def _read(request: Request, file: IO[bytes], limit: int) -> Upload:
@@ -82,19 +77,6 @@ async def _read(request: Request, file: IO[bytes], limit: int) -> Upload:
     if not form.complete:
         raise Problem(400, "malformed-body", "the body ends before its last boundary")
     return form.upload()
-
-
-async def _drain(request: Request) -> None:
-    """Read on for a moment: closing a connection with unread data resets it, and the client never sees why."""
-    if request.headers.get("expect", "").lower() == "100-continue":
-        return  # the client waits for the answer before it sends anything
-    left = _DRAINED
-    with suppress(TimeoutError, Exception):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            async for chunk in request.stream():
-                left -= len(chunk)
-                if left < 0:
-                    return
 
 
 @dataclass(slots=True)

@@ -1,0 +1,68 @@
+"""The API as a process serves it: uvicorn on a free port, spoken to over HTTP."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import uvicorn
+
+from offsetzero.api.app import create_app
+from offsetzero.settings import Settings
+from offsetzero.store.tenants import create_key
+from support import wait_until
+
+
+@dataclass
+class Api:
+    """A running API; `client` speaks for the tenant `demo`, `stranger` for another."""
+
+    settings: Settings
+    client: httpx.Client
+    stranger: httpx.Client
+    anonymous: httpx.Client
+
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """What the database says."""
+        with psycopg.connect(self.settings.database_url.get_secret_value()) as connection:
+            return connection.execute(query.encode(), parameters).fetchall()
+
+    def objects(self) -> list[Path]:
+        """The stored objects."""
+        return [path for path in (self.settings.home / "objects").rglob("*") if path.is_file()]
+
+    def nothing_happened(self) -> bool:
+        """Nothing is stored and nothing is published."""
+        tables = ("documents", "runs", "run_steps", "outbox")
+        return self.objects() == [] and not any(self.rows(f"SELECT 1 FROM {table} LIMIT 1") for table in tables)
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """Serve an API in a thread; gives its URL."""
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), host="127.0.0.1", port=0, log_config=None))
+    thread = threading.Thread(target=server.run, name="api")
+    thread.start()
+    try:
+        wait_until(lambda: server.started or not thread.is_alive(), 10, what="the API listens")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Api]:
+    """Serve an API with keys of two tenants."""
+    with psycopg.connect(settings.database_url.get_secret_value()) as connection:
+        keys = [create_key(connection, tenant) for tenant in ("demo", "other")]
+    with serving(settings) as url:
+        clients = [httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) for key in keys]
+        anonymous = httpx.Client(base_url=url)
+        with clients[0], clients[1], anonymous:
+            yield Api(settings, clients[0], clients[1], anonymous)
