@@ -124,7 +124,9 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> str | None:
-    """A sentence for a server that cannot be reached; None for everything else, which is a bug."""
+    """A sentence for a server that cannot be reached or a missing extra; None for all else, which is a bug."""
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "offsetzero").startswith("offsetzero"):
+        return f"the package {error.name} is not installed: pip install 'offsetzero[documents,embedded]'"
     error = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
     module = type(error).__module__.partition(".")[0]
     name = type(error).__name__

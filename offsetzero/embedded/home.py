@@ -29,7 +29,9 @@ class HomeLock:
         self.home = home
         self.path = home / "up.lock"
         try:
-            home.mkdir(parents=True, exist_ok=True)
+            if not home.exists():
+                home.mkdir(parents=True)
+                home.chmod(0o711)  # PostgreSQL's account must pass; nobody can list it
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ServerError(

@@ -118,7 +118,7 @@ class Kafka:
             ports.require(self._port, "Kafka", "choose another one")
         java_path = java.find()
         class_path = os.pathsep.join(str(path) for path in self._jars.ensure(progress))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # the log holds what people upload
         (self.folder / "log4j2.properties").write_text(_LOG4J)
         for race in range(_PORT_RACES):
             try:

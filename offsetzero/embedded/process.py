@@ -60,7 +60,7 @@ class Child:
             "orphan_signal": int(orphan_signal),
             "grace": grace,
         }
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with log.open("ab") as output:
             self.log_start = output.tell()
             self._guard = subprocess.Popen(

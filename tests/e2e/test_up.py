@@ -19,6 +19,7 @@ from support import wait_until
 
 ROOT = Path(__file__).parents[2]
 PDF = ROOT / "examples" / "documents" / "handbook.pdf"
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at processes through /proc")
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -71,15 +72,29 @@ def offsetzero(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-def processes_of(text: str) -> list[str]:
-    """Command lines of running processes that mention a text."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True)
-    lines = (line.split(None, 2) for line in listed.stdout.splitlines())
-    return [line[2] for line in lines if len(line) == 3 and line[1][0] != "Z" and text in line[2]]
+def processes_of(text: str, name: str = "") -> dict[int, str]:
+    """Running processes with a text in their arguments or environment, and a name in their arguments."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            environment = (folder / "environ").read_bytes().decode(errors="replace")
+        except OSError:  # ended meanwhile
+            continue
+        if text in arguments + environment and name in arguments and int(folder.name) != os.getpid():
+            found[int(folder.name)] = arguments
+    return found
 
 
 def client(found: dict[str, Any]) -> httpx.Client:
     return httpx.Client(base_url=found["api"], headers={"Authorization": f"Bearer {found['api_key']}"})
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def ended(http: httpx.Client, run_id: str) -> str | None:
@@ -98,6 +113,11 @@ def test_up_works_survives_a_restart_and_refuses_a_second_one(home: Path, up: St
         assert wait_until(lambda: ended(http, run_id), 60) == "succeeded"
     for url in found["metrics"].values():
         assert "python_info" in httpx.get(url).text, url
+
+    (relay,) = (pid for pid, line in processes_of(str(home), "offsetzero relay").items() if "guard.py" not in line)
+    os.kill(relay, signal.SIGKILL)  # it is started again
+    wait_until(lambda: set(processes_of(str(home), "offsetzero relay")) - {relay}, 30)
+    wait_until(lambda: answers(found["metrics"]["relay"]), 30)
 
     listed = offsetzero(home, "groups", "list", "--json")  # finds the servers by the folder
     assert listed.returncode == 0, listed.stderr
