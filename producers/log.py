@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 """As the retry topics' `max.message.bytes`: what fits a source fits there with more headers."""
 _POLL_SECONDS = 0.1
+_TRANSACTION_MS = 60_000
 _SPACE_SECONDS = 0.005
 
 
@@ -213,5 +214,7 @@ def _config(settings: Settings, transactional_id: str | None, delivery_timeout: 
     }
     if transactional_id is not None:
         config["transactional.id"] = Names(settings.kafka.namespace).transactional_id(transactional_id)
-        config["transaction.timeout.ms"] = min(60_000, int(delivery_timeout * 1000))
+        # A record must not outlive its transaction: librdkafka refuses a longer delivery time-out.
+        config["transaction.timeout.ms"] = _TRANSACTION_MS
+        config["delivery.timeout.ms"] = min(config["delivery.timeout.ms"], _TRANSACTION_MS)
     return config

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -188,17 +189,32 @@ def _alter(admin: AdminClient, prefix: Names, actions: Sequence[AlterConfig]) ->
 
 
 def _await(admin: AdminClient, settings: Settings, counts: Mapping[str, int]) -> None:
-    """Wait until every topic has its partitions, each with a leader."""
+    """Wait until the leader of every partition answers.
+
+    Metadata names a leader a moment before that broker knows it, and would still say "not leader".
+    """
     deadline = SYSTEM.monotonic() + TIMEOUT
-    waiting = dict(counts)
+    prefix = Names(settings.kafka.namespace)
     pause = threading.Event()
+    waiting = {TopicPartition(prefix.topic(name), number) for name, count in counts.items() for number in range(count)}
     while waiting:
-        found = _topics(admin, settings)
-        for name in list(waiting):
-            numbered = found[name].partitions if name in found else {}
-            if len(numbered) >= waiting[name] and all(one.leader >= 0 for one in numbered.values()):
-                del waiting[name]
+        known = _with_leaders(admin, settings)
+        asked = {one: OffsetSpec.latest() for one in waiting if one in known}  # type: ignore[no-untyped-call]
+        if asked:
+            answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
+            waiting -= {one for one, future in answers.items() if future.exception(TIMEOUT) is None}
         if waiting:
             if SYSTEM.monotonic() > deadline:
-                raise TopicError(f"{', '.join(waiting)}: made, but without leaders after {TIMEOUT:g} s")
+                names = sorted({prefix.strip(one.topic) or one.topic for one in waiting})
+                raise TopicError(f"{', '.join(names)}: made, but not usable after {TIMEOUT:g} s")
             pause.wait(_POLL_SECONDS)
+
+
+def _with_leaders(admin: AdminClient, settings: Settings) -> set[TopicPartition]:
+    prefix = Names(settings.kafka.namespace)
+    return {
+        TopicPartition(prefix.topic(name), number)
+        for name, topic in _topics(admin, settings).items()
+        for number, partition in topic.partitions.items()
+        if partition.leader >= 0
+    }

@@ -16,6 +16,10 @@ from offsetzero.topics.names import Names
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _PUBLISH_SECONDS = 30.0
+_PAUSE_SECONDS = 0.1
+_HINT = "; `offsetzero topics apply` makes the declared topics"
+# A broker that has just become the leader, or is about to: seen right after a topic was made.
+_PASSING = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT})
 
 
 class SchemaLog:
@@ -100,7 +104,7 @@ class SchemaLog:
         left = producer.flush(_PUBLISH_SECONDS + 1)
         if refused or left:
             reason = refused[0].str() if refused else f"no answer within {_PUBLISH_SECONDS:g} s"
-            raise PublishError(f"{SCHEMAS}: {reason}; `offsetzero topics apply` makes the declared topics")
+            raise PublishError(f"{SCHEMAS}: {reason}{_HINT}")
         return len(missing)
 
     def close(self) -> None:
@@ -114,20 +118,29 @@ class SchemaLog:
         The position, not the number of records, says where the end is: compaction leaves gaps, also the last
         offsets of a topic may hold no record.
         """
-        try:
-            consumer = self._consumer or self._open()
-            partition = TopicPartition(self._topic, 0)
-            _, high = consumer.get_watermark_offsets(partition, timeout=_left(deadline))
-            if high < self._next:
-                raise SchemasUnavailable(f"{SCHEMAS}: its end {high} is before {self._next}; was it made again?")
-            while self._next < high:
-                self._take(consumer, deadline)
-        except KafkaException as error:
-            self._drop()
-            raise SchemasUnavailable(f"{SCHEMAS}: {error.args[0].str()}") from error
-        except SchemasUnavailable:
-            self._drop()
-            raise
+        pause = threading.Event()
+        while True:
+            try:
+                return self._read_to_the_end(deadline)
+            except KafkaException as error:
+                self._drop()
+                reason: KafkaError = error.args[0]
+                if not reason.retriable() and reason.code() not in _PASSING:
+                    raise SchemasUnavailable(f"{SCHEMAS}: {reason.str()}{_HINT}") from error
+                if SYSTEM.monotonic() + _PAUSE_SECONDS > deadline:
+                    raise SchemasUnavailable(f"{SCHEMAS}: {reason.str()}, for {self._bound:g} s") from error
+                pause.wait(_PAUSE_SECONDS)
+            except SchemasUnavailable:
+                self._drop()
+                raise
+
+    def _read_to_the_end(self, deadline: float) -> None:
+        consumer = self._consumer or self._open()
+        _, high = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=_left(deadline))
+        if high < self._next:
+            raise SchemasUnavailable(f"{SCHEMAS}: its end {high} is before {self._next}; was it made again?")
+        while self._next < high:
+            self._take(consumer, deadline)
 
     def _take(self, consumer: Consumer, deadline: float) -> None:
         message = consumer.poll(min(_POLL_SECONDS, _left(deadline)))

@@ -1,0 +1,150 @@
+"""The commands topics, schema and publish, run as a person runs them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from offsetzero.settings import Settings
+from offsetzero.topics import cluster
+
+DELETED = {"tenant_id": "acme", "deleted_at": "2026-01-31T12:00:00Z"}
+
+
+class Commands:
+    """Runs `offsetzero …` with the settings of the test."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._folder = folder
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("OFFSETZERO_")},
+            "OFFSETZERO_HOME": str(settings.home),
+            "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+            "OFFSETZERO_KAFKA__NAMESPACE": settings.kafka.namespace,
+        }
+
+    def __call__(
+        self, *arguments: str, status: int = 0, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "offsetzero", *arguments],
+            cwd=self._folder,
+            env={**self._environment, **environment},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+
+@pytest.fixture
+def offsetzero(settings: Settings, tmp_path: Path) -> Commands:
+    return Commands(settings, tmp_path)
+
+
+def test_plan_apply_and_list_work_one_after_the_other(settings: Settings, offsetzero: Commands) -> None:
+    assert "would    create documents with 6 partitions, 1 replicas" in offsetzero("topics", "plan", status=2).stdout
+    assert cluster.partitions(settings) == {}
+    applied = json.loads(offsetzero("topics", "apply", "--json").stdout)
+    assert (applied["applied"], applied["schemas_published"]) == (True, 5)
+    assert "The topics are as declared." in offsetzero("topics", "plan").stdout
+    again = json.loads(offsetzero("topics", "apply", "--json").stdout)
+    assert (again["actions"], again["schemas_published"]) == ([], 0)
+    listed = {row["topic"]: row for row in json.loads(offsetzero("topics", "list", "--json").stdout)}
+    assert listed["runs"]["event_types"] == ["run.succeeded", "run.failed", "run.cancelled"]
+    assert listed["indexer.retry-1m"]["partitions"] == 6
+    assert "documents.bulk" in offsetzero("topics", "list", COLUMNS="200").stdout
+    fewer = offsetzero("topics", "apply", status=1, OFFSETZERO_KAFKA__PARTITIONS="3")
+    assert "cannot take partitions away" in fewer.stderr
+    more = offsetzero("topics", "plan", "--json", status=1, OFFSETZERO_KAFKA__PARTITIONS="8")
+    assert len(json.loads(more.stdout)["refusals"]) == 15
+    offsetzero("topics", "apply", "--allow-rekey", OFFSETZERO_KAFKA__PARTITIONS="8")
+    assert cluster.partitions(settings)["notifier.dlq"] == 8
+
+
+def test_the_topics_of_a_group_of_ones_own_are_planned_with_it(offsetzero: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from offsetzero import ConsumerGroup, RunFailed\n"
+        "audit = ConsumerGroup('audit')\n"
+        "@audit.handler(RunFailed)\n"
+        "def note(event, ctx): pass\n"
+    )
+    plan = json.loads(offsetzero("topics", "plan", "--group", "mine:audit", "--json", status=2).stdout)
+    assert "audit.retry-1m" in [action["topic"]["name"] for action in plan["actions"]]
+    assert "no module nothere" in offsetzero("topics", "plan", "--group", "nothere:x", status=1).stderr
+
+
+def test_publish_takes_text_a_file_or_standard_input(offsetzero: Commands, tmp_path: Path) -> None:
+    offsetzero("topics", "apply")
+    document, event_id = uuid4(), uuid4()
+    whole = json.dumps({"document_id": str(document), **DELETED})
+    (tmp_path / "event.json").write_text(whole)
+    said = offsetzero("publish", "document.deleted", "--data", whole).stdout
+    assert f"document.deleted {document} is at" in said
+    first = json.loads(offsetzero("publish", "document.deleted", "--data", "@event.json", "--json").stdout)
+    second = json.loads(
+        offsetzero(
+            "publish", "document.deleted", "--data", "-", "--key", str(document), "--json", "--id", str(event_id),
+            stdin=json.dumps(DELETED),
+        ).stdout
+    )  # fmt: skip
+    assert second["key"] == str(document)
+    assert (second["partition"], second["offset"]) == (first["partition"], first["offset"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no.such", "--data", "{}"], "none of document.deleted"),
+        (["document.deleted", "--data", "{"], "not JSON"),
+        (["document.deleted", "--data", "[]"], "JSON object"),
+        (["document.deleted", "--data", "@missing.json"], "missing.json"),
+        (["document.deleted", "--data", json.dumps(DELETED)], "document_id: Field required"),
+        (["document.deleted", "--data", json.dumps(DELETED), "--key", "x"], "document_id"),
+        (
+            ["document.deleted", "--data", json.dumps({"document_id": str(UUID(int=1)), **DELETED}), "--key", "x"],
+            "is not the event's document_id",
+        ),
+        (
+            ["document.deleted", "--data", json.dumps({"document_id": str(UUID(int=1)), **DELETED}), "--id", "x"],
+            "not a UUID",
+        ),
+    ],
+)
+def test_a_mistake_in_publish_is_a_usage_error(offsetzero: Commands, arguments: list[str], said: str) -> None:
+    shown = " ".join(offsetzero("publish", *arguments, status=2, COLUMNS="300").stderr.split())
+    assert said in shown
+
+
+def test_an_event_that_cannot_be_one_is_an_error_with_one_message(offsetzero: Commands) -> None:
+    naive = json.dumps({**DELETED, "document_id": str(uuid4()), "deleted_at": "2026-01-31T12:00:00"})
+    assert "no time zone" in offsetzero("publish", "document.deleted", "--data", naive, status=1).stderr
+
+
+def test_schemas_are_checked_and_frozen_for_modules_of_ones_own(offsetzero: Commands, tmp_path: Path) -> None:
+    assert "5 event types agree" in offsetzero("schema", "check").stdout
+    module = tmp_path / "shop.py"
+    head = "from offsetzero import Event\nclass Paid(Event, type='invoice.paid', key='number'):\n    number: str\n"
+    module.write_text(head)
+    own = ("--module", "shop", "--contracts", "contracts")
+    assert "not frozen as v1" in offsetzero("schema", "check", *own, status=1).stderr
+    assert "invoice.paid/v1.avsc" in offsetzero("schema", "freeze", *own).stdout
+    assert "1 event types agree" in offsetzero("schema", "check", *own).stdout
+    module.write_text(head + "    cents: int\n")
+    broken = offsetzero("schema", "freeze", *own, status=1).stderr
+    assert "Paid.cents: not written, and without a default" in broken
+    module.write_text(head + "    cents: int = 0\n")
+    assert json.loads(offsetzero("schema", "freeze", *own, "--json").stdout) == ["contracts/invoice.paid/v2.avsc"]
+    assert "belong together" in offsetzero("schema", "check", "--module", "shop", status=2).stderr
+    assert (
+        "there is no module nothere"
+        in offsetzero("schema", "check", "--module", "nothere", "--contracts", "c", status=1).stderr
+    )
