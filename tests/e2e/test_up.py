@@ -178,14 +178,12 @@ def test_up_tells_all_mistakes_of_the_environment_before_it_starts(home: Path, m
 
 
 @pytest.mark.timeout(240)
-def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+def test_the_demo_shows_everything_and_leaves_nothing(home: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "offsetzero", "demo"],
         capture_output=True,
         text=True,
-        env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "160"},
+        env={**os.environ, "TMPDIR": str(home), "COLUMNS": "160"},
         timeout=200,
         check=False,
     )
@@ -194,24 +192,24 @@ def test_the_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
     assert "✗" not in result.stdout
     assert "*redrive*" in result.stdout
     assert result.stdout.count("poison") == 2
-    assert not list(temporary.iterdir())
-    assert not processes_of(str(temporary))
+    assert not list(home.iterdir())
+    assert not processes_of(str(home))
 
 
 @pytest.mark.timeout(240)
-def test_a_demo_that_is_killed_leaves_nothing_running(tmp_path: Path) -> None:
+def test_a_demo_that_is_killed_leaves_nothing_running(home: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "offsetzero", "demo"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(home)},
     )
     assert process.stdout is not None
     for line in process.stdout:
         if "Uploading" in line:
             break
-    assert processes_of(str(tmp_path))
+    assert processes_of(str(home))
     process.kill()
     process.communicate()
-    wait_until(lambda: not processes_of(str(tmp_path)), 60, what="all processes of the demo end")
+    wait_until(lambda: not processes_of(str(home)), 60, what="all processes of the demo end")

@@ -17,7 +17,7 @@ _CONTENT = {f"part{number}-1.jar": os.urandom(20_000 * (number + 1)) for number 
 
 
 class Repository(ThreadingHTTPServer):
-    """A Maven repository with four jars; the first `failures` requests for jars are answered 503."""
+    """A Maven repository with four jars; the first `failures` answers break off in the middle of a jar."""
 
     daemon_threads = True
 
@@ -39,11 +39,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.asked[name] += 1
             fails = body is not None and self.server.failures > 0
             self.server.failures -= fails
-        self.send_response(503 if fails else 200 if body is not None else 404)
-        body = b"" if fails or body is None else body
+        self.send_response(200 if body is not None else 404)
+        body = body or b""
         self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[: len(body) // 2] if fails else body)
 
     def log_message(self, *_args: object) -> None:
         pass
