@@ -19,9 +19,10 @@ _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n]+")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _HYPHEN_AT_END = re.compile(r"(?<=\w)(?P<hyphen>\ufffe|\u00ad\n|[-\u2010]\n) ?(?=\w)")
-_COMPOUND = re.compile(r"\w+[-\u2010]\w+")
-_LETTERS_BEFORE = re.compile(r"\w+\Z")
-_LETTERS_AFTER = re.compile(r"\w+")
+# Bounded, and only from the start of a word: `\w+-` alone takes minutes for one word of a million letters.
+_COMPOUND = re.compile(r"(?<!\w)(\w{1,50})[-\u2010](?=(\w{1,50}))")
+_LETTERS_BEFORE = re.compile(r"\w{1,50}\Z")
+_LETTERS_AFTER = re.compile(r"\w{1,50}")
 
 
 def clean(pages: Sequence[str]) -> list[str]:
@@ -34,7 +35,7 @@ def clean(pages: Sequence[str]) -> list[str]:
         pages: raw text of each page; the whole document at once, because it shows which hyphens belong.
     """
     lines = [_lines(page) for page in pages]
-    compounds = {match.lower().replace("\u2010", "-") for page in lines for match in _COMPOUND.findall(page)}
+    compounds = {f"{first}-{second}".lower() for page in lines for first, second in _COMPOUND.findall(page)}
     return [_tidy(_join(page, compounds)) for page in lines]
 
 

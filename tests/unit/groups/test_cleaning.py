@@ -1,5 +1,6 @@
 """Text of readers is made fit to be stored, found and read."""
 
+import time
 import unicodedata
 
 import pytest
@@ -20,6 +21,7 @@ from offsetzero.consumers.groups.documents.cleaning import clean, clean_line
         ("Anglo-\nSaxon", "Anglo-Saxon"),
         ("1999-\n2001", "1999-2001"),
         ("a well-known thing, well-\nknown", "a well-known thing, well-known"),
+        ("state-of-the-art and of-\nthe", "state-of-the-art and of-the"),
         ("a - b", "a - b"),
         ("list:\n- one\n- two", "list:\n- one\n- two"),
     ],
@@ -58,6 +60,26 @@ def test_any_text_becomes_storable(pages: list[str]) -> None:
         page.encode("utf-8")  # no surrogates
         assert not any(unicodedata.category(character) in ("Cc", "Cs", "Co") for character in page.replace("\n", ""))
         assert "\ufffe" not in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 2_000_000,
+        "x-" * 1_000_000,
+        "-" * 2_000_000,
+        " " * 2_000_000,
+        "\n" * 2_000_000,
+        "x-\n" * 700_000,
+        "x\ufffe" * 900_000,
+    ],
+    ids=["word", "compounds", "hyphens", "spaces", "lines", "broken lines", "joints"],
+)
+def test_no_text_takes_more_than_moments(text: str) -> None:
+    """A pattern that looks back and forth takes hours for one odd file."""
+    started = time.monotonic()
+    clean([text])
+    assert time.monotonic() - started < 15
 
 
 def test_a_line_is_one_line() -> None:
