@@ -53,7 +53,7 @@ class Publisher:
             TopicError: no topic is declared for the event's type.
             PublishError: the queue stayed full, the publisher is closed, or the schema could not be published.
         """
-        attributes.setdefault("source", self._source)
+        attributes["source"] = attributes.get("source") or self._source
         record = build(self._codec, event, attributes)
         if record.schema is not None:
             self._schemas.ensure(record.schema.fingerprint, record.schema.text)
@@ -65,7 +65,7 @@ class Publisher:
         Raises:
             InvalidEvent, TopicError, PublishError: as `publish`.
         """
-        attributes.setdefault("source", self._source)
+        attributes["source"] = attributes.get("source") or self._source
         return self._send(build_tombstone(event_type, key, attributes))
 
     def flush(self, timeout: float = 30.0) -> int:

@@ -11,7 +11,7 @@ import psycopg
 
 from offsetzero import logs, metrics
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.errors import PublishError
+from offsetzero.errors import ConfigurationError, PublishError
 from offsetzero.producers.batches import Blocked, Row, Sender
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.outbox import CHANNEL
@@ -69,7 +69,11 @@ class Relay:
         self._measured = self._pruned = float("-inf")
 
     def run(self, stop: threading.Event) -> None:
-        """Work, or stand by, until `stop` is set. Rows in hand are finished first."""
+        """Work, or stand by, until `stop` is set. Rows in hand are finished first.
+
+        Raises:
+            ConfigurationError: the database has no outbox.
+        """
         pause = _FIRST_PAUSE
         while not stop.is_set():
             try:
@@ -78,6 +82,8 @@ class Relay:
                     self._serve(connection, stop)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 _log.warning("relay: the database is away; trying again", error=str(error), pause_seconds=pause)
+            except psycopg.errors.UndefinedTable as error:
+                raise ConfigurationError("the database has no table outbox; run `offsetzero migrate`") from error
             except PublishError as error:
                 _log.warning("relay: the broker is away; trying again", error=str(error), pause_seconds=pause)
             else:

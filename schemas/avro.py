@@ -21,6 +21,9 @@ from offsetzero.errors import SchemaError
 Schema: TypeAlias = dict[str, Any] | list[Any] | str
 
 NAMESPACE = "offsetzero.events"
+EVENT_TYPE = "eventType"
+"""An attribute of ours in an event's schema, so that a reader without the model knows what it is for. Avro allows
+it, and it is not part of the fingerprint."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SCALARS: dict[Any, Schema] = {
     bool: "boolean",
@@ -78,6 +81,9 @@ class _Builder:
         fields = [self._field(model, field_name, info) for field_name, info in model.model_fields.items()]
         namespace, _, short = name.rpartition(".")
         schema: dict[str, Any] = {"type": "record", "name": short, "namespace": namespace}
+        event_type = getattr(model, "event_type", "")
+        if event_type:
+            schema[EVENT_TYPE] = event_type
         if model.__doc__:
             schema["doc"] = " ".join(model.__doc__.split())
         return {**schema, "fields": fields}

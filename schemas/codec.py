@@ -12,6 +12,7 @@ from offsetzero.schemas import avro, documents, frozen, runs, writer
 from offsetzero.schemas.datum import BadValue, Prepare, compile_prepare
 from offsetzero.schemas.defaults import convert_defaults
 from offsetzero.schemas.event import Event, event_class
+from offsetzero.schemas.structured import is_json
 from offsetzero.schemas.writer import AvroSchema
 
 FindSchema: TypeAlias = Callable[[str], str | None]
@@ -74,8 +75,13 @@ class Codec:
             raise InvalidEvent(f"{event.event_type}: a value that contains itself") from None
         return out.getvalue()
 
-    def decode(self, event_type: str, payload: bytes) -> Event:
+    def decode(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
         """The event that a payload holds, in the shape of this process's model.
+
+        Args:
+            event_type: says which model.
+            payload: Avro single-object encoding, or JSON.
+            content_type: of the payload; only a JSON type makes a difference.
 
         Raises:
             DecodeError: not a well-formed event of that type; such a payload is poison.
@@ -84,6 +90,8 @@ class Codec:
         event = event_class(event_type)
         if event is None:
             raise DecodeError(f"no model for the event type {event_type!r} here: import its module")
+        if is_json(content_type):
+            return _validated(event_type, lambda: event.model_validate_json(payload))
         model = self._model(event)
         written = self._writer_of(payload, model.schema)
         if not _same_record(written, model.schema):
@@ -93,13 +101,7 @@ class Codec:
             )
         written.check(payload, _HEADER)
         fields = _read(payload, written, model.reader)
-        try:
-            return event.model_validate(fields)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()
-            )
-            raise DecodeError(f"{event_type}: {problems}") from None
+        return _validated(event_type, lambda: event.model_validate(fields))
 
     def decode_fields(self, payload: bytes) -> dict[str, Any]:
         """The fields as they were written, by the writer's schema alone; no model is needed. For tools.
@@ -113,12 +115,18 @@ class Codec:
         return _read(payload, written, None)
 
     def knows(self, event_type: str, payload: bytes) -> bool:
-        """Whether the payload's fingerprint belongs to a schema of that event type; the rest is not read."""
+        """Whether the payload's fingerprint belongs to a schema of that event type; the rest is not read.
+
+        True for an event type that this process has no model of, too, if its producer published the schema.
+
+        Raises:
+            Whatever `find_schema` raises.
+        """
         event = event_class(event_type)
-        if event is None:
-            return False
-        model = self._model(event)
         try:
+            if event is None:
+                return event_type_of(self._writer_of(payload, None)) == event_type
+            model = self._model(event)
             return _same_record(self._writer_of(payload, model.schema), model.schema)
         except DecodeError:
             return False
@@ -176,6 +184,20 @@ def fingerprint_of(payload: bytes) -> str:
     if payload[0] == 0 and len(payload) >= 5:
         raise DecodeError("Confluent framing (a byte 0, a schema id), but no registry is configured")
     raise DecodeError(f"not Avro single-object encoding: it begins with {payload[:4].hex(' ')}, not c3 01")
+
+
+def event_type_of(schema: AvroSchema) -> str | None:
+    """The event type that a writer schema names; None when it was not made from an event model."""
+    found = schema.parsed.get(avro.EVENT_TYPE)
+    return found if isinstance(found, str) else None
+
+
+def _validated(event_type: str, validate: Callable[[], Event]) -> Event:
+    try:
+        return validate()
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        raise DecodeError(f"{event_type}: {problems}") from None
 
 
 def _same_record(written: AvroSchema, model: AvroSchema) -> bool:

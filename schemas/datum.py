@@ -19,6 +19,8 @@ Prepare: TypeAlias = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_FIRST_MILLI = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_LAST_MILLI = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -36,7 +38,10 @@ def to_millis(value: Any) -> int:
         raise BadValue(f"a datetime is needed, not {value!r}")
     if value.utcoffset() is None:
         raise BadValue(f"{value.isoformat()} has no time zone; an aware datetime is needed")
-    return (value - _EPOCH) // _MILLISECOND
+    millis = (value - _EPOCH) // _MILLISECOND
+    if not _FIRST_MILLI <= millis <= _LAST_MILLI:
+        raise BadValue(f"{value.isoformat()} is outside the years 1 to 9999 in UTC; no reader could read it")
+    return millis
 
 
 def compile_prepare(schema: Schema, named: Mapping[str, Any]) -> Prepare:

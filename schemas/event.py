@@ -1,7 +1,8 @@
 """What an event is: a frozen pydantic model with a type and the field that is its key."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -13,17 +14,20 @@ _registry: dict[str, type["Event"]] = {}
 class EventPart(BaseModel):
     """Base of events and of the models that they are composed of.
 
-    Frozen, without fields that nobody declared, and stricter than pydantic in one point: True is no number.
+    Frozen, without fields that nobody declared, and stricter than pydantic in two points: True is no number, and
+    a datetime has a zone, because without one nobody can say when it was.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     _numbers: ClassVar[tuple[str, ...]] = ()
+    _times: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         fields = cls.model_fields.items()
         cls._numbers = tuple(name for name, info in fields if info.annotation in _NUMBERS)
+        cls._times = tuple(name for name, info in fields if info.annotation in _TIMES)
 
     @model_validator(mode="before")
     @classmethod
@@ -34,8 +38,17 @@ class EventPart(BaseModel):
                     raise ValueError(f"{name}: a number is needed, not {data[name]}")
         return data
 
+    @model_validator(mode="after")
+    def _refuse_naive_times(self) -> Self:
+        for name in self._times:
+            value = getattr(self, name)
+            if value is not None and value.utcoffset() is None:
+                raise ValueError(f"{name}: {value.isoformat()} has no time zone, such as +00:00")
+        return self
+
 
 _NUMBERS = (int, float, int | None, float | None)
+_TIMES = (datetime, datetime | None)
 
 
 class Event(EventPart):

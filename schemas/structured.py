@@ -19,6 +19,11 @@ def claims(media_type: str) -> bool:
     return media_type.strip().lower().startswith(_FAMILY)
 
 
+def is_json(media_type: str | None) -> bool:
+    """Whether data of that content type are JSON."""
+    return media_type is not None and _parse_media_type(media_type)[0].endswith(("/json", "+json"))
+
+
 def read(value: bytes | None, media_type: str) -> tuple[Metadata, str | None, bytes | None]:
     """The attributes, the content type of the data, and the data; None when the event has no data.
 
@@ -71,16 +76,11 @@ def _data(envelope: dict[str, Any]) -> tuple[str | None, bytes | None]:
             raise InvalidEvent("data_base64: not Base64") from None
     if not has_data:
         return content_type, None
-    if content_type is None or _is_json(content_type):
+    if content_type is None or is_json(content_type):
         return content_type or "application/json", json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")
     if not isinstance(data, str):
         raise InvalidEvent(f"data of {content_type} is text or data_base64, not {type(data).__name__}")
     return content_type, data.encode("utf-8", "surrogatepass")
-
-
-def _is_json(media_type: str) -> bool:
-    essence, _ = _parse_media_type(media_type)
-    return essence.endswith(("/json", "+json"))
 
 
 def _as_text(name: str, value: Any) -> str:

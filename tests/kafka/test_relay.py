@@ -1,6 +1,9 @@
 """The relay on a real database and a real broker: order, exactly the committed rows, and going on after failures."""
 
 import secrets
+import select
+import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +13,11 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from pydantic import SecretStr
 
-from offsetzero.producers import outbox
+from offsetzero import metrics
+from offsetzero.errors import ConfigurationError
+from offsetzero.producers import outbox, relay
 from offsetzero.producers.relay import Relay
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
@@ -76,6 +82,39 @@ def read(settings: Settings) -> Callable[..., list[Message]]:
         return found
 
     return reading
+
+
+@contextmanager
+def forwarding(port: int, host: str, to: int) -> Iterator[None]:
+    """A TCP port that leads to the broker, so that a bootstrap address can come to life."""
+
+    class Pipe(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, to)) as broker:
+                both = {self.request: broker, broker: self.request}
+                while True:
+                    for ready in select.select(list(both), [], [])[0]:
+                        data = ready.recv(65536)
+                        if not data:
+                            return
+                        both[ready].sendall(data)
+
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = True
+        daemon_threads = True
+
+    with Server(("127.0.0.1", port), Pipe) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _failed(topic: str) -> float:
+    return metrics.OUTBOX_FAILED.labels(topic)._value.get()
 
 
 def _unpublished(connection: psycopg.Connection) -> int:
@@ -197,6 +236,38 @@ def test_it_goes_on_when_its_database_session_is_ended(
         outbox.add(connection, _deleted())
         read("documents", 2)
         wait_until(lambda: _unpublished(connection) == 0)
+
+
+def test_it_goes_on_when_the_broker_comes_back(
+    settings: Settings,
+    connection: psycopg.Connection,
+    read: Callable[..., list[Message]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker is away: no row is taken for refused, none is lost, and the first try after its return succeeds."""
+    monkeypatch.setattr(relay, "_DELIVERY_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    away = settings.model_copy(
+        update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": f"127.0.0.1:{port}"})}
+    )
+    key = uuid4()
+    before = _failed("documents")
+    for _ in range(3):
+        outbox.add(connection, _deleted(key))
+    with running(away):
+        wait_until(lambda: _failed("documents") > before, what="a try that fails")
+        assert _unpublished(connection) == 3
+        host, _, real = settings.kafka.bootstrap_servers.rpartition(":")
+        with forwarding(port, host, int(real)):
+            assert len(read("documents", 3)) == 3
+            wait_until(lambda: _unpublished(connection) == 0)
+
+
+def test_a_database_without_outbox_ends_the_relay_with_the_remedy(settings: Settings, postgres_url: str) -> None:
+    empty = settings.model_copy(update={"database_url": SecretStr(postgres_url)})
+    with pytest.raises(ConfigurationError, match="offsetzero migrate"):
+        Relay(empty).run(threading.Event())
 
 
 def test_rows_that_were_published_long_ago_are_deleted_and_others_kept(

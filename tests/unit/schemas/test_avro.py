@@ -29,7 +29,7 @@ class Tree(BaseModel):
 
     leaf: Leaf
     again: Leaf | None = None
-    children: "list[Tree]" = []  # noqa: RUF012  # pydantic copies mutable defaults
+    children: "list[Tree]" = []  # pydantic copies mutable defaults
 
 
 def _field(annotation: Any, default: Any = ...) -> dict[str, Any]:

@@ -152,8 +152,11 @@ def test_every_event_type_has_a_schema(event_type: str) -> None:
 
 
 def test_a_naive_datetime_is_refused_and_not_taken_for_local_time() -> None:
-    with pytest.raises(InvalidEvent, match=r"document.deleted: deleted_at.*no time zone"):
-        CODEC.encode(_deleted(deleted_at=datetime(2026, 1, 31)))  # noqa: DTZ001
+    naive = datetime(2026, 1, 31)  # noqa: DTZ001
+    with pytest.raises(ValueError, match=r"deleted_at.*no time zone"):
+        _deleted(deleted_at=naive)
+    with pytest.raises(InvalidEvent, match=r"document\.deleted: deleted_at.*no time zone"):
+        CODEC.encode(_deleted().model_copy(update={"deleted_at": naive}))
 
 
 def test_times_of_any_zone_come_back_in_utc_cut_to_milliseconds() -> None:
@@ -169,6 +172,18 @@ def test_times_before_1970_are_cut_in_the_same_direction() -> None:
     event = CODEC.decode("document.deleted", CODEC.encode(_deleted(deleted_at=at)))
     assert isinstance(event, DocumentDeleted)
     assert event.deleted_at == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5))),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+    ],
+)
+def test_a_time_that_no_reader_could_read_is_not_written(at: datetime) -> None:
+    with pytest.raises(InvalidEvent, match="years 1 to 9999"):
+        CODEC.encode(_deleted(deleted_at=at))
 
 
 def test_a_time_that_python_does_not_have_is_poison() -> None:
@@ -443,6 +458,28 @@ def test_a_payload_of_another_event_type_is_refused_although_its_shape_fits() ->
     assert CODEC.knows("document.deleted", payload)
     assert not CODEC.knows("document.uploaded", payload)
     assert not CODEC.knows("no.such", payload)
+
+
+def test_an_event_type_without_model_is_known_when_its_producer_published_the_schema() -> None:
+    """A newer producer adds a type to a topic: groups that do not handle it go on, and nothing is dead-lettered."""
+    schema = {**_record([{"name": "id", "type": "string"}], name="Renamed"), "eventType": "document.renamed"}
+    codec, payload = _written_by(schema, b"\x02x")
+    assert codec.knows("document.renamed", payload)
+    assert not codec.knows("document.moved", payload)
+    assert not CODEC.knows("document.renamed", payload)
+    with pytest.raises(DecodeError, match="import its module"):
+        codec.decode("document.renamed", payload)
+
+
+def test_json_data_is_read_by_its_content_type() -> None:
+    text = _deleted().model_dump_json().encode()
+    for content_type in ("application/json", "application/vnd.x+json; charset=utf-8"):
+        assert CODEC.decode("document.deleted", text, content_type) == _deleted()
+    for broken in (b"{", b"[]", b'{"document_id": 1}', b"\xff", b"[" * 100_000):
+        with pytest.raises(DecodeError, match=r"document\.deleted"):
+            CODEC.decode("document.deleted", broken, "application/json")
+    with pytest.raises(DecodeError, match="not Avro"):
+        CODEC.decode("document.deleted", text, "application/avro")
 
 
 def test_an_event_type_without_model_is_named() -> None:
