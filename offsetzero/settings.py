@@ -6,12 +6,18 @@ Nested names are joined by two underscores: `OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS
 import json
 import os
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from offsetzero.errors import ConfigurationError
 
@@ -20,20 +26,24 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class KafkaSettings(_Section):
-    """The cluster. `options` are passed to librdkafka as they are (TLS, SASL)."""
+    """The cluster."""
 
     bootstrap_servers: str = ""
+    """`host:port`, several with commas between them."""
     options: dict[str, str] = {}
+    """Passed to librdkafka as they are, as a JSON object: TLS, SASL and the like."""
     namespace: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]*$", max_length=60)] = ""
     """Prefix of all topics, group ids and transactional ids, for several environments on one cluster."""
     replication_factor: Annotated[int, Field(ge=1)] = 1
+    """Replicas of a topic when it is made; 3 in production."""
     partitions: Annotated[int, Field(ge=1)] = 6
     """Partitions of an event topic, and of the retry topics of the groups that read it, when it is made."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
+    """`consumer` is KIP-848 (brokers from 4.0, or 3.7 with it switched on), `classic` the older one."""
 
     def client_config(self) -> dict[str, Any]:
         """librdkafka properties that every client of this process starts from."""
@@ -41,26 +51,38 @@ class KafkaSettings(_Section):
 
 
 class RetrySettings(_Section):
-    """Delays of the retry tiers, seconds, in order. A tier's name is the suffix of its topic."""
+    """What happens after a failure that is worth another try."""
 
     delays: dict[str, Seconds] = {"retry-1m": 60.0, "retry-10m": 600.0}
+    """The tiers in order, seconds each, as a JSON object. A tier's name is the suffix of its topic."""
 
 
 class LlmSettings(_Section):
     """An OpenAI-compatible endpoint; without `base_url` summaries are made on this machine."""
 
     base_url: str = ""
+    """Up to and with `/v1`; empty for the summariser of this machine."""
     api_key: SecretStr = SecretStr("")
+    """Sent as a bearer token."""
     model: str = "gpt-4o-mini"
+    """The model's name as the endpoint knows it."""
     connect_timeout: Seconds = 5.0
+    """Seconds to open a connection."""
     read_timeout: Seconds = 60.0
+    """Seconds between two pieces of an answer."""
     total_timeout: Seconds = 120.0
+    """Seconds for one call in all."""
 
 
 class ApiSettings(_Section):
+    """The HTTP API."""
+
     host: str = "127.0.0.1"
+    """Address to bind."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """Port to bind; 0 takes a free one and logs it."""
     max_upload_bytes: Annotated[int, Field(gt=0)] = 50 * 1024 * 1024
+    """A larger upload is refused with 413."""
     required_steps: Annotated[list[str], Field(min_length=1)] = ["indexer", "summariser"]
     """The groups that must finish before a run ends; as JSON in the environment."""
     pool_size: Annotated[int, Field(ge=1)] = 10
@@ -68,37 +90,52 @@ class ApiSettings(_Section):
 
 
 class WebhookSettings(_Section):
+    """Deliveries of the notifier."""
+
     allow_private_targets: bool = False
     """Deliver to loopback and private addresses too. Only for development: it opens the internal network."""
     connect_timeout: Seconds = 5.0
+    """Seconds to open a connection."""
     total_timeout: Seconds = 15.0
+    """Seconds for one delivery in all."""
 
 
 class GroupSettings(_Section):
     """Limits of one consumer process."""
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 16
+    """Records handled at once, each of another key."""
     max_in_flight: Annotated[int, Field(ge=1)] = 5_000
+    """Records fetched and not done."""
     max_in_flight_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
+    """Bytes of keys and values fetched and not done."""
     drain_seconds: Seconds = 20.0
+    """How long running handlers may take to end after SIGTERM."""
 
 
 class Settings(BaseSettings):
     """Everything a process can be told. Use `load()`, which reports all mistakes together."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
     )
 
     home: Path = Field(default_factory=lambda: default_home())
     """Data of embedded servers and the local object store."""
     database_url: SecretStr = SecretStr("")
+    """`postgresql://user:password@host:port/name`."""
     object_store_url: str = ""
     """`file://`, `s3://`, `gs://` or `az://`; by default a folder under `home`."""
     metrics_host: str = "127.0.0.1"
+    """Address of this process's `/metrics`."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of this process's `/metrics`; 0 takes a free one and logs it."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The lowest level that is logged."""
     source: Annotated[str, Field(min_length=1)] = "/offsetzero"
     """`ce_source` of the events that this process publishes; an event id is unique within it."""
     kafka: KafkaSettings = KafkaSettings()
@@ -169,17 +206,16 @@ def load(*, needs: frozenset[Literal["kafka", "database"]] = frozenset(), **over
     """
     problems: list[str] = []
     home = Path(os.environ.get(PREFIX + "HOME") or default_home())
-    found = _read_endpoints(home)
-    added = {name: value for name, value in found.items() if name not in os.environ}
-    os.environ.update(added)  # pydantic-settings reads nested names only from there
     settings = None
+    unreadable = _unreadable(Settings, PREFIX)
+    problems += [f"{name}: {said}" for name, said in unreadable.items()]
+    token = _ignored.set(frozenset(unreadable))
     try:
-        settings = Settings(**overrides)
+        settings = _LoadedSettings(**overrides)
     except ValidationError as error:
         problems += [_describe(item) for item in error.errors()]
     finally:
-        for name in added:
-            del os.environ[name]
+        _ignored.reset(token)
     problems += _unknown_variables()
     if settings is not None:
         if "kafka" in needs and not settings.kafka.bootstrap_servers:
@@ -197,6 +233,54 @@ def load(*, needs: frozenset[Literal["kafka", "database"]] = frozenset(), **over
     return settings
 
 
+_ignored: ContextVar[frozenset[str]] = ContextVar("ignored", default=frozenset())
+"""Variables that are reported already; without them the others can be looked at in the same go."""
+
+
+class _EnvironmentSource(EnvSettingsSource):
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in os.environ.items() if name not in _ignored.get()}
+
+
+class _EndpointsSource(EnvSettingsSource):
+    """What a running `offsetzero up` left behind, read as if it stood in the environment."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        home = Path(os.environ.get(PREFIX + "HOME") or default_home())
+        return {name.lower(): value for name, value in _read_endpoints(home).items()}
+
+
+class _LoadedSettings(Settings):
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, _EnvironmentSource(settings_cls), _EndpointsSource(settings_cls)
+
+
+def _unreadable(model: type[BaseModel], prefix: str) -> dict[str, str]:
+    """Variables that cannot be read at all: pydantic-settings stops at the first, naming only its section."""
+    found = {}
+    for field_name, field in model.model_fields.items():
+        name, kind = prefix + field_name.upper(), field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if name in os.environ:
+                first = next(iter(kind.model_fields)).upper()
+                found[name] = f"names a group of settings; set one of them, such as {name}__{first}"
+            found.update(_unreadable(kind, f"{name}__"))
+        elif get_origin(kind) in (dict, list) and name in os.environ:
+            try:
+                json.loads(os.environ[name])
+            except ValueError as error:
+                found[name] = f"must be a JSON {'object' if get_origin(kind) is dict else 'array'}: {error}"
+    return found
+
+
 def _read_endpoints(home: Path) -> dict[str, str]:
     try:
         data = json.loads(endpoints_file(home).read_text())
@@ -207,7 +291,7 @@ def _read_endpoints(home: Path) -> dict[str, str]:
 
 def _describe(item: Any) -> str:
     name = PREFIX + "__".join(str(part) for part in item["loc"]).upper()
-    shown = "" if "url" in name.lower() or "key" in name.lower() else f" (got {item['input']!r})"
+    shown = "" if any(word in name for word in ("URL", "KEY", "OPTIONS")) else f" (got {item['input']!r})"
     return f"{name}: {item['msg']}{shown}"
 
 

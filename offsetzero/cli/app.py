@@ -28,6 +28,7 @@ _GROUPS = "Consumer groups"
 _MAP = {
     "demo": _Entry("demo:demo", "See the whole path of three documents, in about a minute", _START),
     "up": _Entry("up:up", "Run Kafka, PostgreSQL and everything below on this machine until Ctrl-C", _START),
+    "settings": _Entry("settings:settings", "Every setting, with its value here and what it is for", _START),
     "api": _Entry("serve:api", "HTTP: take documents, show runs, search, webhook subscriptions", _RUN),
     "relay": _Entry("serve:relay", "Publish what services wrote into the outbox table", _RUN),
     "migrate": _Entry("serve:migrate", "Bring the database to this version's tables", _RUN),

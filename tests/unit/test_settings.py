@@ -1,0 +1,74 @@
+"""Settings: every mistake at once, the environment before what `up` left behind, a document that is up to date."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offsetzero import settings
+from offsetzero.cli.settings import table
+from offsetzero.errors import ConfigurationError
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def load_with(monkeypatch: pytest.MonkeyPatch, **variables: str) -> settings.Settings:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"OFFSETZERO_{name}", value)
+    return settings.load()
+
+
+def test_all_mistakes_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_with(
+            monkeypatch,
+            KAFKA__PARTITIONS="many",
+            RETRY__DELAYS="1m, 10m",
+            DATABASE_URL="mysql://root:secret@db/x",
+            KAFKA__OPTIONS='{"sasl.password": ["secret"]}',
+            LLM="gpt",
+            KAFAK__NAMESPACE="typo",
+        )
+    named = [problem.partition(":")[0] for problem in caught.value.problems]
+    assert sorted(named) == [
+        "OFFSETZERO_DATABASE_URL",
+        "OFFSETZERO_KAFAK__NAMESPACE",
+        "OFFSETZERO_KAFKA__OPTIONS__SASL.PASSWORD",
+        "OFFSETZERO_KAFKA__PARTITIONS",
+        "OFFSETZERO_LLM",
+        "OFFSETZERO_RETRY__DELAYS",
+    ]
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_needed_and_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        settings.load(needs=frozenset({"kafka", "database"}))
+    assert len(caught.value.problems) == 2
+    assert all("offsetzero up" in problem for problem in caught.value.problems)
+
+
+def test_the_environment_wins_over_a_running_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = {
+        "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "OFFSETZERO_KAFKA__NAMESPACE": "left.",
+        "OFFSETZERO_DATABASE_URL": "postgresql://left/behind",
+    }
+    settings.write_endpoints(tmp_path, left)
+    assert settings.endpoints_file(tmp_path).stat().st_mode & 0o077 == 0, "it holds a password"
+    found = load_with(monkeypatch, HOME=str(tmp_path), KAFKA__NAMESPACE="mine.")
+    assert found.kafka.bootstrap_servers == "127.0.0.1:1"
+    assert found.kafka.namespace == "mine."
+    assert found.database_url.get_secret_value() == "postgresql://left/behind"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "no json", json.dumps({"OTHER": 1})])
+def test_endpoints_that_cannot_be_read_are_as_none(
+    content: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings.endpoints_file(tmp_path).write_text(content)
+    assert load_with(monkeypatch, HOME=str(tmp_path)).kafka.bootstrap_servers == ""
+
+
+def test_the_document_lists_every_setting_as_it_is() -> None:
+    assert table() in DOCUMENT.read_text(), "run: offsetzero settings --markdown, and put it into the document"
