@@ -128,6 +128,9 @@ def serve(path: Path, *, keep: bool) -> None:
         servers.stop()
         shutil.rmtree(folder, ignore_errors=True)
         running.unlink(missing_ok=True)
+        owner = os.environ.get("OZ_TEST_OWNER")
+        if owner is not None and not Path(f"/proc/{owner}").exists():  # killed, so it cannot remove its folder
+            shutil.rmtree(path.parent, ignore_errors=True)
 
 
 class Connection:

@@ -122,7 +122,7 @@ class Kafka:
         (self.folder / "log4j2.properties").write_text(_LOG4J)
         for race in range(_PORT_RACES):
             try:
-                self._start_once([str(java_path), *_JVM], class_path)
+                self._start_once(java_path, class_path)
                 return self
             except _PortTaken:
                 if self._port is not None or race == _PORT_RACES - 1:
@@ -169,7 +169,7 @@ class Kafka:
             raise ServerError(f"Kafka in {self.folder} was not started")
         return self._child
 
-    def _start_once(self, command: list[str], class_path: str) -> None:
+    def _start_once(self, java_path: Path, class_path: str) -> None:
         broker, controller = self._choose_ports()
         properties = self.folder / "server.properties"
         data = self.folder / "data"
@@ -183,13 +183,16 @@ class Kafka:
             **self._config,
         }
         properties.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        command = [
-            *command,
+        options = [
+            *_JVM,
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
             f"-Doffsetzero.log={self.log}",
             "-cp",
             class_path,
         ]
+        arguments = self.folder / "jvm.args"  # a file, so that `ps` shows a line one can read
+        arguments.write_text("".join(f'"{_escape(option)}"\n' for option in options))
+        command = [str(java_path), f"@{arguments}"]
         environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
         self._format(command, properties, data, environment)
         if self._stopping.is_set():
@@ -276,7 +279,7 @@ def _answers(port: int, bootstrap_servers: str) -> bool:
 
 
 def _escape(value: str) -> str:
-    """As Java's properties files want it."""
+    """As Java's properties and argument files want it."""
     return value.replace("\\", "\\\\")
 
 
