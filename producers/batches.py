@@ -118,7 +118,6 @@ class Sender:
         sent = Sent()
         while lanes and sent.away is None:
             wave = [(row, self._produce(row)) for row in (rest.pop() for rest in reversed(list(lanes.values())))]
-            self._producer.flush(_ANSWER_SECONDS)
             refused = {row.lane for row, delivery in wave if not self._settle(row, delivery, sent)}
             lanes = {lane: rest for lane, rest in lanes.items() if rest and lane not in refused}
         return sent
@@ -138,7 +137,7 @@ class Sender:
         try:
             if isinstance(delivery, PublishError):
                 raise delivery
-            delivery.result(0)
+            delivery.result(_ANSWER_SECONDS)
         except TimeoutError:
             sent.away = PublishError(f"{row.topic}: no answer within {_ANSWER_SECONDS:g} s")
             return False

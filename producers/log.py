@@ -34,14 +34,20 @@ class LogProducer:
         settings: the cluster.
         transactional_id: makes a transactional producer (`begin`, `commit`, `abort`); in our namespace.
         delivery_timeout: seconds after which a record that the broker did not acknowledge has failed.
+        linger: seconds that a record may wait for others to share a request with.
     """
 
     def __init__(
-        self, settings: Settings, *, transactional_id: str | None = None, delivery_timeout: float = 120.0
+        self,
+        settings: Settings,
+        *,
+        transactional_id: str | None = None,
+        delivery_timeout: float = 120.0,
+        linger: float = 0.005,
     ) -> None:
         self.fatal: str | None = None
         """Why this producer can never send again, once it cannot."""
-        config = _config(settings, transactional_id, delivery_timeout)
+        config = {"linger.ms": linger * 1000, **_config(settings, transactional_id, delivery_timeout)}
         self._producer = Producer({**config, "error_cb": self._on_error}, logger=_log)
         self._delivery_timeout = delivery_timeout
         self._lock = threading.Lock()
@@ -200,7 +206,6 @@ class LogProducer:
 
 def _config(settings: Settings, transactional_id: str | None, delivery_timeout: float) -> dict[str, Any]:
     config: dict[str, Any] = {
-        "linger.ms": 5,
         # A topic that nobody declared is a mistake, not a wish; found out within ten seconds.
         "allow.auto.create.topics": False,
         "topic.metadata.propagation.max.ms": 10_000,
