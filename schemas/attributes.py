@@ -49,6 +49,8 @@ def checked(name: str, value: str) -> str:
     Raises:
         InvalidEvent: it has a control character, a surrogate or a non-character.
     """
+    if value.isascii() and value.isprintable():  # almost all are, and it costs a tenth of the search
+        return value
     bad = _FORBIDDEN.search(value)
     if bad is not None:
         raise InvalidEvent(f"attribute {name}: the character U+{ord(bad[0]):04X} at {bad.start()} is not allowed there")
