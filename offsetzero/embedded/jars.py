@@ -17,62 +17,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
+from offsetzero.embedded.lock import LOCK, Jar, read_lock
 from offsetzero.errors import ServerError
 
-LOCK = Path(__file__).with_name("kafka.lock")
 _STAMPS = "verified.json"
 _CONNECTIONS = 6
 _TRIES = 3
 
 Progress = Callable[[int, int], None]
 """Called with the bytes fetched so far and in all, from several threads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """One line of the lock."""
-
-    group: str
-    artifact: str
-    version: str
-    sha256: str
-    size: int
-
-    @property
-    def file_name(self) -> str:
-        """Its name in the cache and in Maven repositories."""
-        return f"{self.artifact}-{self.version}.jar"
-
-    def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
-
-
-def read_lock(path: Path = LOCK) -> list[Jar]:
-    """The jars that the lock names, in the order of the class path.
-
-    Raises:
-        ServerError: the file is damaged.
-    """
-    jars = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        try:
-            coordinates, checksum, size = line.split()
-            group, artifact, version = coordinates.split(":")
-            algorithm, _, digest = checksum.partition(":")
-            if algorithm != "sha256" or len(digest) != 64:
-                raise ValueError("no sha256 checksum")
-            jars.append(Jar(group, artifact, version, digest, int(size)))
-        except ValueError as error:
-            raise ServerError(f"{path}:{number}: {error}; restore the file, or make it anew: make lock") from error
-    return jars
 
 
 def cache_folder() -> Path:

@@ -11,67 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from offsetzero.embedded import java, ports
+from offsetzero.embedded import java, kafka_config, ports
 from offsetzero.embedded.jars import JarCache, Progress
 from offsetzero.embedded.process import Child, tail, trim_log, wait_for
 from offsetzero.errors import ServerError
 
-_JVM = (
-    "-Xmx512m",
-    "-Xms128m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-XX:-UsePerfData",
-    "-Djava.awt.headless=true",
-)
-_CONFIG = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-    "auto.create.topics.enable": "false",  # topics are declared (`offsetzero topics apply`)
-    "num.partitions": "1",
-    # one node: nothing to replicate to
-    "default.replication.factor": "1",
-    "min.insync.replicas": "1",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "8",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "8",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    # one machine: a group may form at once, and a member that was killed is missed after seconds
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "2000",
-    "group.consumer.min.session.timeout.ms": "2000",
-    "group.consumer.session.timeout.ms": "10000",
-    "group.consumer.min.heartbeat.interval.ms": "200",
-    "group.consumer.heartbeat.interval.ms": "1000",
-    # a node that was killed may register again after this time, milliseconds
-    "broker.session.timeout.ms": "6000",
-    "broker.heartbeat.interval.ms": "1000",
-    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
-}
-_LOG4J = """\
-status = error
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = ${sys:offsetzero.log}
-appender.file.filePattern = ${sys:offsetzero.log}.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{ISO8601} %p %m (%c)%n%throwable
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 10MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 2
-rootLogger.level = info
-rootLogger.appenderRef.file.ref = file
-"""
 _PORT_RACES = 3  # a free port may be taken between our look and Kafka's bind
 
 
@@ -96,7 +40,7 @@ class Kafka:
         hold: Sequence[int] = (),
     ) -> None:
         self.folder = folder.absolute()
-        self.log = self.folder / "server.log"
+        self.log = self.folder / kafka_config.LOG
         self.bootstrap_servers = ""
         self._port = port
         self._config = config or {}
@@ -119,7 +63,6 @@ class Kafka:
         java_path = java.find()
         class_path = os.pathsep.join(str(path) for path in self._jars.ensure(progress))
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # the log holds what people upload
-        (self.folder / "log4j2.properties").write_text(_LOG4J)
         for race in range(_PORT_RACES):
             try:
                 self._start_once(java_path, class_path)
@@ -171,30 +114,11 @@ class Kafka:
 
     def _start_once(self, java_path: Path, class_path: str) -> None:
         broker, controller = self._choose_ports()
-        properties = self.folder / "server.properties"
-        data = self.folder / "data"
-        config = {
-            **_CONFIG,
-            "listeners": f"PLAINTEXT://{ports.HOST}:{broker},CONTROLLER://{ports.HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{ports.HOST}:{broker}",
-            # the voter is named here, not in the metadata log, so that its port may change with each start
-            "controller.quorum.voters": f"1@{ports.HOST}:{controller}",
-            "log.dirs": _escape(str(data)),
-            **self._config,
-        }
-        properties.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        options = [
-            *_JVM,
-            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
-            f"-Doffsetzero.log={self.log}",
-            "-cp",
-            class_path,
-        ]
-        arguments = self.folder / "jvm.args"  # a file, so that `ps` shows a line one can read
-        arguments.write_text("".join(f'"{_escape(option)}"\n' for option in options))
-        command = [str(java_path), f"@{arguments}"]
+        command = kafka_config.write(
+            self.folder, java_path, class_path, broker=broker, controller=controller, more=self._config
+        )
         environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
-        self._format(command, properties, data, environment)
+        self._format(command, environment)
         if self._stopping.is_set():
             raise ServerError("Kafka was stopped while it started")
         console = self.folder / "console.log"
@@ -202,7 +126,7 @@ class Kafka:
         log_start = self.log.stat().st_size if self.log.exists() else 0
         child = Child(
             "Kafka",
-            [*command, "kafka.Kafka", str(properties)],
+            [*command, "kafka.Kafka", kafka_config.PROPERTIES],
             log=console,
             env=environment,
             cwd=self.folder,
@@ -222,14 +146,16 @@ class Kafka:
             raise ServerError(f"{error}; it said (in {self.log}):\n{_last_lines(said)}") from error
         self._remember({"broker": broker, "controller": controller})
 
-    def _format(self, command: list[str], properties: Path, data: Path, environment: dict[str, str]) -> None:
+    def _format(self, command: list[str], environment: dict[str, str]) -> None:
+        data = self.folder / kafka_config.DATA
         if (data / "meta.properties").exists():
             return
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if cluster.startswith("-"):  # the tool would take it for an option
             cluster = "A" + cluster[1:]
         result = subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)],
+            [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", kafka_config.PROPERTIES],
+            cwd=self.folder,
             capture_output=True,
             text=True,
             env=environment,
@@ -276,11 +202,6 @@ def _answers(port: int, bootstrap_servers: str) -> bool:
         return len(client.list_topics(timeout=2).brokers) == 1
     except KafkaException:
         return False
-
-
-def _escape(value: str) -> str:
-    """As Java's properties and argument files want it."""
-    return value.replace("\\", "\\\\")
 
 
 def _last_lines(text: str, count: int = 12) -> str:

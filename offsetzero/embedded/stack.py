@@ -1,57 +1,23 @@
 """All parts of offsetzero on one machine, as `up` and `demo` run them: started together, stopped in order."""
 
 import contextlib
-import http.client
 import os
-import queue
-import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from offsetzero import settings as settings_module
 from offsetzero.embedded import ports
 from offsetzero.embedded.home import HomeLock
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.embedded.postgres import Postgres
-from offsetzero.embedded.process import Child, trim_log, wait_for
-from offsetzero.errors import SchemasUnavailable, ServerError
+from offsetzero.embedded.tasks import all_of, tried_again
+from offsetzero.embedded.worker import Process, Report
+from offsetzero.errors import ServerError
 from offsetzero.settings import PREFIX, Settings
 
 GROUPS = ("indexer", "summariser", "notifier")
-_RESTART_DELAYS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that ended is started again
-_STEADY_SECONDS = 60.0  # after which its next end counts as the first
-
-
-class Report(Protocol):
-    """Told what goes on, from several threads."""
-
-    def step(self, name: str, state: str, detail: str = "") -> None:
-        """A part is `starting`, `ready`, `stopping`, `stopped`, `ended` or `failed`."""
-
-    def jars(self, done: int, total: int) -> None:
-        """So many bytes of Kafka's jars have arrived."""
-
-
-@dataclass(slots=True)
-class Process:
-    """One of our own processes, and what is needed to start it again."""
-
-    name: str
-    arguments: tuple[str, ...]
-    port: int
-    path: str
-    """What answers 200 when it is ready."""
-    environment: dict[str, str] = field(default_factory=dict)
-    child: Child | None = None
-    started: float = 0.0
-    ends: int = 0
-    restart_at: float | None = None
-    ready: bool = False
 
 
 class Stack:
@@ -63,7 +29,7 @@ class Stack:
     Args:
         home: the folder of all data; locked as long as this runs.
         report: told what goes on.
-        environment: settings for all processes, over those of this process's environment.
+        environment: settings of all processes; this process's environment adds none.
         api_port: port of the API; 0 takes a free one.
         database: PostgreSQL settings.
         supervise: start a process that ended again; else its end is an error.
@@ -111,16 +77,14 @@ class Stack:
         self._api_port = ports.require(
             self._api_port, "api", f"choose another with --port or {PREFIX}API__PORT (0 takes a free one)"
         )
-        _all_of(self._start_kafka, self._start_postgres)
+        all_of(self._start_kafka, self._start_postgres)
         config = self.settings = self._load()
-        _all_of(lambda: self._apply_topics(config), lambda: self._migrate(config))
+        all_of(lambda: self._apply_topics(config), lambda: self._migrate(config))
         for process in self._plan():
             self.processes[process.name] = process
-            self._report.step(process.name, "starting")
-            self._launch(process)
+            process.start()
         for process in self.processes.values():
-            self._await(process)
-            self._is_ready(process)
+            process.await_ready()
         return config
 
     def check(self) -> None:
@@ -134,15 +98,19 @@ class Stack:
             if server is not None and status is not None:
                 raise ServerError(f"{name} ended by itself with status {status}; see {server.log}")
         for process in self.processes.values():
-            self._check_process(process)
+            process.check(supervise=self._supervise)
 
     def stop(self) -> None:
         """Stop everything in order: intake, then the groups and the relay, then the servers."""
         self._stopping.set()
         try:
-            started = [process for process in self.processes.values() if process.child is not None]
-            self._stop_all([process for process in started if process.name == "api"])
-            self._stop_all([process for process in started if process.name != "api"])
+            api = [process for process in self.processes.values() if process.name == "api"]
+            others = [process for process in self.processes.values() if process.name != "api"]
+            for together in (api, others):
+                for process in together:
+                    process.ask_to_stop()
+                for process in together:
+                    process.stop()
             named = (("Kafka", self.kafka), ("PostgreSQL", self.postgres))
             servers = [(name, server) for name, server in named if server is not None]
             for name, server in servers:
@@ -157,8 +125,7 @@ class Stack:
     def kill(self) -> None:
         """End everything at once."""
         for process in self.processes.values():
-            if process.child is not None:
-                process.child.kill()
+            process.kill()
         for server in (self.kafka, self.postgres):
             if server is not None:
                 with contextlib.suppress(ServerError):
@@ -220,7 +187,7 @@ class Stack:
         contracts = [contract.schema for versions in frozen.of_package().values() for contract in versions]
         log = SchemaLog(config)
         try:
-            _tried_again(lambda: log.publish(contracts))
+            tried_again(lambda: log.publish(contracts))
         finally:
             log.close()
         self._report.step("topics", "ready", f"{len(declared)} as declared")
@@ -233,78 +200,26 @@ class Stack:
         self._report.step("tables", "ready")
 
     def _plan(self) -> list[Process]:
-        metrics_ports = ports.free(len(GROUPS) + 1)
-        processes = [Process("api", ("api",), self._api_port, "/readyz")]
-        processes[0].environment = {PREFIX + "API__PORT": str(self._api_port), PREFIX + "API__HOST": ports.HOST}
+        def process(name: str, arguments: tuple[str, ...], port: int, path: str, **settings: str) -> Process:
+            own = {PREFIX + key: value for key, value in settings.items()}
+            return Process(
+                name,
+                arguments,
+                port=port,
+                path=path,
+                environment={**self._environment, **own},
+                log=self.home / "logs" / f"{name}.log",
+                hold=(self._lock.fileno(),),
+                report=self._report,
+            )
+
+        port = self._api_port
+        planned = [process("api", ("api",), port, "/readyz", API__PORT=str(port), API__HOST=ports.HOST)]
         others = [("relay", ("relay",)), *((name, ("groups", "run", name)) for name in GROUPS)]
-        for (name, arguments), port in zip(others, metrics_ports, strict=True):
-            environment = {PREFIX + "METRICS_PORT": str(port), PREFIX + "METRICS_HOST": ports.HOST}
-            processes.append(Process(name, arguments, port, "/metrics", environment))
-        return processes
-
-    def _launch(self, process: Process) -> None:
-        log = self.home / "logs" / f"{process.name}.log"
-        trim_log(log)
-        others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        process.child = Child(
-            process.name,
-            [sys.executable, "-m", "offsetzero", *process.arguments],
-            log=log,
-            env={**others, **self._environment, **process.environment},
-            stop_signal=signal.SIGTERM,
-            grace=30,
-            hold=(self._lock.fileno(),),
-        )
-        process.started = time.monotonic()
-        process.restart_at = None
-        process.ready = False
-
-    def _await(self, process: Process) -> None:
-        child = process.child
-        assert child is not None  # noqa: S101
-        try:
-            wait_for(child, lambda: _answers(process.port, process.path), timeout=60, what=process.name)
-        except ServerError as error:
-            raise ServerError(f"{error}; it said (in {child.log}):\n{child.tail()}") from error
-
-    def _is_ready(self, process: Process) -> None:
-        process.ready = True
-        self._report.step(process.name, "ready", f"http://{ports.HOST}:{process.port}{process.path}")
-
-    def _check_process(self, process: Process) -> None:
-        child = process.child
-        if child is None:
-            return
-        now = time.monotonic()
-        if process.restart_at is not None:
-            if now >= process.restart_at:
-                self._launch(process)
-                self._report.step(process.name, "starting", "again")
-            return
-        status = child.poll()
-        if status is None:
-            if not process.ready and _answers(process.port, process.path):
-                self._is_ready(process)
-            return
-        said = f"status {status}; the end of {child.log}:\n{child.tail(8)}"
-        if not self._supervise:
-            raise ServerError(f"{process.name} ended by itself with {said}")
-        process.ends = 1 if now - process.started > _STEADY_SECONDS else process.ends + 1
-        delay = _RESTART_DELAYS[min(process.ends, len(_RESTART_DELAYS)) - 1]
-        process.restart_at = now + delay
-        self._report.step(process.name, "ended", f"{said}\nIt is started again in {delay:.0f} s.")
-
-    def _stop_all(self, processes: Sequence[Process]) -> None:
-        for process in processes:
-            if process.child is not None:
-                self._report.step(process.name, "stopping")
-                process.child.ask_to_stop()
-        for process in processes:
-            if process.child is not None:
-                status = process.child.stop()
-                self._report.step(
-                    process.name, "stopped", "" if status in (0, 128 + signal.SIGTERM) else f"status {status}"
-                )
+        for (name, arguments), port in zip(others, ports.free(len(others)), strict=True):
+            own = {"METRICS_PORT": str(port), "METRICS_HOST": ports.HOST}
+            planned.append(process(name, arguments, port, "/metrics", **own))
+        return planned
 
 
 def inherited() -> dict[str, str]:
@@ -312,52 +227,5 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
 
 
-def _answers(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection(ports.HOST, port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _tried_again(task: Callable[[], object], seconds: float = 15.0) -> None:
-    """Run a task, again if need be: a topic just made has a leader in the metadata before that leader serves it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            task()
-            return
-        except SchemasUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
 def _since(started: float) -> str:
     return f"({time.monotonic() - started:.1f} s)"
-
-
-def _all_of(*tasks: Callable[[], None]) -> None:
-    """Run tasks at once, each in a thread, to the end of all or the first failure, which is raised.
-
-    The threads are daemons: after a failure or Ctrl-C the main thread stops what they wait for.
-    """
-    results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def run(task: Callable[[], None]) -> None:
-        try:
-            task()
-        except BaseException as error:
-            results.put(error)
-        else:
-            results.put(None)
-
-    for task in tasks:
-        threading.Thread(target=run, args=(task,), daemon=True).start()
-    for _ in tasks:
-        problem = results.get()
-        if problem is not None:
-            raise problem

@@ -15,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from offsetzero.settings import Settings
 from support import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +154,22 @@ def test_up_that_is_killed_leaves_nothing_running_and_the_next_one_starts(home: 
     second.kill()
     second.wait()
     wait_until(lambda: not processes_of(str(home)), 60, what="all processes of the folder end")
+
+
+@pytest.mark.timeout(120)
+def test_up_uses_the_servers_that_the_environment_names(
+    home: Path, up: Start, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    monkeypatch.setenv("OFFSETZERO_KAFKA__NAMESPACE", settings.kafka.namespace)
+    monkeypatch.setenv("OFFSETZERO_DATABASE_URL", settings.database_url.get_secret_value())
+    found = addresses(up("--port", "0"))
+    assert found["kafka"] == settings.kafka.bootstrap_servers
+    assert not (home / "kafka").exists()
+    assert not (home / "postgres").exists()
+    with client(found) as http, PDF.open("rb") as file:
+        answer = http.post("/documents", files={"file": ("handbook.pdf", file, "application/pdf")})
+        assert wait_until(lambda: ended(http, answer.json()["run_id"]), 60) == "succeeded"
 
 
 def test_up_on_a_taken_port_starts_nothing(home: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetzero.embedded.jars import Jar, JarCache, read_lock
+from offsetzero.embedded.jars import JarCache
+from offsetzero.embedded.lock import Jar, read_lock
 from offsetzero.errors import ServerError
 
 _CONTENT = {f"part{number}-1.jar": os.urandom(20_000 * (number + 1)) for number in range(4)}

@@ -1,0 +1,44 @@
+"""Work done at once in threads, and work done again until it succeeds."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from offsetzero.errors import SchemasUnavailable
+
+
+def all_of(*tasks: Callable[[], None]) -> None:
+    """Run tasks at once, each in a thread, to the end of all or the first failure, which is raised.
+
+    The threads are daemons: after a failure or Ctrl-C the main thread stops what they wait for.
+    """
+    results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            results.put(error)
+        else:
+            results.put(None)
+
+    for task in tasks:
+        threading.Thread(target=run, args=(task,), daemon=True).start()
+    for _ in tasks:
+        problem = results.get()
+        if problem is not None:
+            raise problem
+
+
+def tried_again(task: Callable[[], object], seconds: float = 15.0) -> None:
+    """Run a task, again if need be: a topic just made has a leader in the metadata before that leader serves it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            task()
+            return
+        except SchemasUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
