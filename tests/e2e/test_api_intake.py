@@ -117,6 +117,17 @@ def test_a_body_of_unknown_length_is_stopped_at_the_limit(api: Api) -> None:
     assert api.nothing_happened()
 
 
+def test_other_fields_cannot_be_larger_than_the_limit_either(api: Api) -> None:
+    def body() -> Iterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\n'
+        for _ in range(50):
+            yield bytes(65_536)
+        yield b"\r\n--b--\r\n"
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    assert _problem(api.client.post("/documents", content=body(), headers=headers), 413, "too-large")
+
+
 def test_a_file_of_exactly_the_limit_is_taken(api: Api) -> None:
     assert _upload(api.client, PDF[:9] + bytes(LIMIT - 9)).status_code == 202
 

@@ -1,5 +1,7 @@
 """The summariser that needs no model."""
 
+import itertools
+import socket
 import time
 
 import pdfs
@@ -58,16 +60,22 @@ def test_any_text_can_be_summarised(text: str) -> None:
     ids=["one word", "tiny sentences", "one sentence", "a book"],
 )
 def test_a_large_text_takes_bounded_time(text: str) -> None:
-    """sumy looks every word up in a tuple: a book took minutes."""
     started = time.monotonic()
     summary = local.summarise(text)
     assert time.monotonic() - started < 10
     assert len(summary.text) < 5_000
 
 
-def test_no_download_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
+def test_many_words_that_occur_twice_take_bounded_time() -> None:
+    """sumy looks every word up in a tuple of them: quadratic in a long text."""
+    words = ["".join(letters) for letters in itertools.product("abcdefghijklmnop", repeat=4)][:18_000]
+    sentences = [" ".join(words[start : start + 12]) + "." for start in range(0, len(words), 12)]
+    started = time.monotonic()
+    local.summarise(" ".join(sentence.capitalize() for sentence in sentences * 2))
+    assert time.monotonic() - started < 3
 
+
+def test_no_download_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object) -> None:
         raise AssertionError("it wants the network")
 
