@@ -5,7 +5,8 @@ PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 pyth
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$candidate; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# named after the lock's content: another time of change alone rebuilds nothing
+READY := $(VENV)/.ready-$(shell cksum < requirements.lock | tr ' ' '-')
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -38,7 +39,7 @@ format: $(READY) ## Format the code and repair what ruff can
 # The lock of Python packages holds for every Python >= 3.11; the lock of Kafka's jars is checked at each start.
 lock: $(READY) ## Choose versions anew: requirements.lock and kafka.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-		--generate-hashes --no-header --no-annotate --no-emit-find-links --upgrade -q -o requirements.lock
+		--generate-hashes --no-header --no-emit-find-links --upgrade -q -o requirements.lock
 	@$(BIN)/python -m offsetzero.embedded.lock
 
 clean: ## Remove the environment and caches of this folder
@@ -47,7 +48,7 @@ clean: ## Remove the environment and caches of this folder
 
 # Made anew when the lock changes: the lock with its checksums, then this package without more. setuptools comes
 # first, because two packages come as source only and are built with this one, not with whatever is newest.
-$(READY): requirements.lock
+$(READY):
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "make: offsetzero needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python" >&2; \
 		exit 1; fi
