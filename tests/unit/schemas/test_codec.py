@@ -315,6 +315,14 @@ def test_a_payload_that_nests_without_end_is_refused_before_the_decoder_recurses
     assert codec.decode_fields(payload)["next"]["next"]
 
 
+def test_many_values_side_by_side_are_not_deep() -> None:
+    event = _everything(parts=[Part(name="a")] * 500)
+    assert CODEC.decode("test.everything", CODEC.encode(event)) == event
+    lists = {"type": "array", "items": {"type": "array", "items": "long"}}
+    codec, payload = _written_by(_of(lists), b"\xe8\x07" + b"\x02\x02\x00" * 500 + b"\x00")
+    assert codec.decode_fields(payload) == {"a": [[1]] * 500}
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_an_event_or_a_decode_error(body: bytes) -> None:
     for event_type, model in (("test.everything", Everything), ("document.deleted", DocumentDeleted)):
