@@ -29,7 +29,11 @@ async def notify(event: RunEvent, ctx: Context) -> None:
     message_id = messages.message_id(ctx.meta)
     owed = await asyncio.to_thread(_owed, event, ctx, message_id)
     body = messages.payload(event, event.finished_at)
-    attempts = await asyncio.gather(*(_deliver(target, event, ctx, message_id, body) for target in owed))
+    # All of them end before an error is raised: a delivery that is broken off would be sent twice.
+    ends = await asyncio.gather(
+        *(_deliver(target, event, ctx, message_id, body) for target in owed), return_exceptions=True
+    )
+    attempts = [_attempt(end) for end in ends]
     failed = [attempt for attempt in attempts if not attempt.delivered and not attempt.refused]
     if failed:
         detail = f"{len(failed)} of {len(owed)} receivers did not take it: {failed[0].error}"
@@ -48,6 +52,12 @@ group.prepare(RunCancelled)(notify)
 group.handler(RunSucceeded)(done)
 group.handler(RunFailed)(done)
 group.handler(RunCancelled)(done)
+
+
+def _attempt(end: Attempt | BaseException) -> Attempt:
+    if isinstance(end, BaseException):
+        raise end
+    return end
 
 
 def _owed(event: RunEvent, ctx: Context, message_id: str) -> list[Target]:

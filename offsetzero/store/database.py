@@ -35,9 +35,7 @@ def pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: fl
     )
 
 
-def async_pool(
-    settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0
-) -> AsyncPool:
+def async_pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0) -> AsyncPool:
     """A pool for one asyncio loop; not open yet: use it as `async with async_pool(…) as pool`.
 
     It tries a connection before it hands it out, so that a request after a restart of PostgreSQL does

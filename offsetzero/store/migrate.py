@@ -16,9 +16,7 @@ LOCK = 0x6F7A_6D69  # "ozmi": held while a database is migrated, so that two pro
 
 def engine(database_url: str) -> Engine:
     """A SQLAlchemy engine that connects as libpq would: sockets, several hosts and `sslmode` work."""
-    return create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool
-    )
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool)
 
 
 def upgrade(database_url: str) -> None:
