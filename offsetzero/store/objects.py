@@ -10,6 +10,7 @@ from obstore.store import ObjectStore, from_url
 from offsetzero.errors import OffsetzeroError
 
 _CHUNK = 1024 * 1024
+_PART = 5 * 1024 * 1024  # the smallest that S3 takes; two at once bound the memory of an upload
 
 
 class ObjectMissing(OffsetzeroError):
@@ -34,7 +35,7 @@ class Objects:
 
     async def put(self, key: str, file: IO[bytes]) -> None:
         """Store a file from its start; visible only when it is complete."""
-        await obstore.put_async(self._store, key, file)
+        await obstore.put_async(self._store, key, file, chunk_size=_PART, max_concurrency=2)
 
     async def delete(self, key: str) -> None:
         """Remove an object; one that is not there is no error."""

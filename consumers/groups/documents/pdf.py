@@ -87,7 +87,7 @@ def _count(second: SecondReader, error: pypdfium2.PdfiumError) -> int:
         return count
     if second.needs_password:
         raise Permanent("password-needed", "the PDF is encrypted and opens only with a password") from error
-    raise Poison("corrupt", f"neither pdfium nor pypdf can open the PDF ({error})") from error
+    raise Poison("corrupt", f"neither pdfium nor pypdf can open the PDF: {str(error).rstrip('.')}") from error
 
 
 def _pages(texts: list[str | None], second: SecondReader, count: int) -> tuple[list[Page], list[int]]:
