@@ -22,7 +22,7 @@ from rich.text import Text
 from offsetzero.cli.receiver import Receiver
 from offsetzero.cli.scenario import QUERY, Outcome, Scenario
 from offsetzero.cli.screen import Screen
-from offsetzero.cli.up import demo_key, end_on_signals, stop
+from offsetzero.cli.up import demo_key, end_on_signals, log_to_file, stop
 from offsetzero.embedded.postgres import UNSAFE_BUT_FAST, remove_data
 from offsetzero.embedded.stack import Stack
 from offsetzero.errors import OffsetzeroError
@@ -70,6 +70,7 @@ def demo(
 def _run(home: Path, folder: Path, console: Console, started: float) -> bool:
     screen = Screen(console)
     stack = Stack(home, screen, environment=_environment(), api_port=0, database=UNSAFE_BUT_FAST, supervise=False)
+    log_to_file(home)
     try:
         with Receiver() as receiver:
             with screen:

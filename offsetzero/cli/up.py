@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import typer
 from offsetzero.cli.screen import Screen
 from offsetzero.embedded.stack import Stack, inherited
 from offsetzero.errors import OffsetzeroError
-from offsetzero.settings import PREFIX, Settings, load
+from offsetzero.settings import PREFIX, Settings, default_home, load
 
 TENANT = "demo"
 
@@ -52,6 +53,7 @@ def up(
 
 def run(stack: Stack, screen: Screen, *, as_json: bool) -> None:
     """Start the stack, show its addresses, keep it until a signal, and stop it."""
+    log_to_file(stack.home)
     try:
         with screen:
             config = stack.start()
@@ -75,6 +77,15 @@ def stop(stack: Stack) -> None:
     except KeyboardInterrupt:
         stack.kill()
         sys.exit(130)
+
+
+def log_to_file(home: Path) -> None:
+    """Keep this process's own log lines (librdkafka's, too) in a file: the screen shows what a person needs."""
+    folder = home / "logs"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handler = logging.FileHandler(folder / "up.log", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
 
 
 def end_on_signals() -> None:
@@ -136,10 +147,12 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
     console = screen.console
     console.print()
     console.print(table, soft_wrap=True)
-    console.print("\nTry, in another terminal (it finds these servers by itself):")
+    named = "" if stack.home == default_home().absolute() else f"export {PREFIX}HOME={stack.home}\n  "
     console.print(
-        f"  curl -H 'Authorization: Bearer {key}' -F file=@FILE.pdf {stack.api_url}/documents\n"
-        "  offsetzero groups list      offsetzero topics list      offsetzero dlq list",
+        "\nTry, in another terminal (it finds these servers by itself):\n"
+        f"  {named}offsetzero groups list      offsetzero topics list      offsetzero dlq list\n"
+        f"  curl -H 'Authorization: Bearer {key}' \\\n"
+        f"       -F file=@FILE.pdf {stack.api_url}/documents",
         markup=False,
         highlight=False,
         soft_wrap=True,
