@@ -123,14 +123,16 @@ class Sender:
         return sent
 
     def _produce(self, row: Row) -> Delivery | PublishError:
-        headers: Headers = [(name, value.encode()) for name, value in row.headers.items() if name != SCHEMA_HEADER]
-        schema = row.headers.get(SCHEMA_HEADER)
         try:
+            schema = row.headers.get(SCHEMA_HEADER)
             if schema is not None and row.payload is not None:
                 self._schemas.ensure(fingerprint_of(row.payload), schema)
+            headers: Headers = [(name, value.encode()) for name, value in row.headers.items() if name != SCHEMA_HEADER]
             return self._producer.produce(self._names.topic(row.topic), key=row.key, value=row.payload, headers=headers)
         except PublishError as error:
             return error
+        except Exception as error:  # anybody can insert rows; one that is no record must not stop the others
+            return PublishError(f"{row.topic}: the row cannot be a record: {type(error).__name__}: {error}")
 
     def _settle(self, row: Row, delivery: Delivery | PublishError, sent: Sent) -> bool:
         """Take note of one answer; returns whether the lane may go on."""

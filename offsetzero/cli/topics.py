@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Declared and existing topics: plan, apply, list.")
 
+_DIFFERENT = 3
+
 Group = Annotated[
     list[str] | None,
     typer.Option("--group", help="A group of your own, as package.module:attribute; may be given again."),
@@ -24,8 +26,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 
 
 @app.command()
-def plan(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson = False) -> None:
-    """Show what `apply` would do. Exit status 2 when there is something to do, 1 when it would be refused."""
+def plan(
+    group: Group = None,
+    allow_rekey: AllowRekey = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit status 3 when there is something to do.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what `apply` would do. Exit status 1 when it would be refused."""
     from offsetzero import settings as settings_module
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
@@ -33,8 +42,8 @@ def plan(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson =
     _show(made, as_json)
     if made.refusals:
         raise typer.Exit(1)
-    if made.actions:
-        raise typer.Exit(2)
+    if made.actions and exit_code:
+        raise typer.Exit(_DIFFERENT)
 
 
 @app.command()

@@ -52,11 +52,12 @@ def offsetzero(settings: Settings, tmp_path: Path) -> Commands:
 
 
 def test_plan_apply_and_list_work_one_after_the_other(settings: Settings, offsetzero: Commands) -> None:
-    assert "would    create documents with 6 partitions, 1 replicas" in offsetzero("topics", "plan", status=2).stdout
+    assert "would    create documents with 6 partitions, 1 replicas" in offsetzero("topics", "plan").stdout
+    offsetzero("topics", "plan", "--exit-code", status=3)
     assert cluster.partitions(settings) == {}
     applied = json.loads(offsetzero("topics", "apply", "--json").stdout)
     assert (applied["applied"], applied["schemas_published"]) == (True, 5)
-    assert "The topics are as declared." in offsetzero("topics", "plan").stdout
+    assert "The topics are as declared." in offsetzero("topics", "plan", "--exit-code").stdout
     again = json.loads(offsetzero("topics", "apply", "--json").stdout)
     assert (again["actions"], again["schemas_published"]) == ([], 0)
     listed = {row["topic"]: row for row in json.loads(offsetzero("topics", "list", "--json").stdout)}
@@ -78,7 +79,7 @@ def test_the_topics_of_a_group_of_ones_own_are_planned_with_it(offsetzero: Comma
         "@audit.handler(RunFailed)\n"
         "def note(event, ctx): pass\n"
     )
-    plan = json.loads(offsetzero("topics", "plan", "--group", "mine:audit", "--json", status=2).stdout)
+    plan = json.loads(offsetzero("topics", "plan", "--group", "mine:audit", "--json").stdout)
     assert "audit.retry-1m" in [action["topic"]["name"] for action in plan["actions"]]
     assert "no module nothere" in offsetzero("topics", "plan", "--group", "nothere:x", status=1).stderr
 
