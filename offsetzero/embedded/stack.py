@@ -12,7 +12,7 @@ from offsetzero.embedded import ports
 from offsetzero.embedded.home import HomeLock
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.embedded.postgres import Postgres
-from offsetzero.embedded.tasks import all_of, tried_again
+from offsetzero.embedded.tasks import all_of
 from offsetzero.embedded.worker import Process, Report
 from offsetzero.errors import ServerError
 from offsetzero.settings import PREFIX, Settings
@@ -187,7 +187,7 @@ class Stack:
         contracts = [contract.schema for versions in frozen.of_package().values() for contract in versions]
         log = SchemaLog(config)
         try:
-            tried_again(lambda: log.publish(contracts))
+            log.publish(contracts)
         finally:
             log.close()
         self._report.step("topics", "ready", f"{len(declared)} as declared")

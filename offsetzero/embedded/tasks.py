@@ -1,11 +1,8 @@
-"""Work done at once in threads, and work done again until it succeeds."""
+"""Work done at once, in threads."""
 
 import queue
 import threading
-import time
 from collections.abc import Callable
-
-from offsetzero.errors import SchemasUnavailable
 
 
 def all_of(*tasks: Callable[[], None]) -> None:
@@ -29,16 +26,3 @@ def all_of(*tasks: Callable[[], None]) -> None:
         problem = results.get()
         if problem is not None:
             raise problem
-
-
-def tried_again(task: Callable[[], object], seconds: float = 15.0) -> None:
-    """Run a task, again if need be: a topic just made has a leader in the metadata before that leader serves it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            task()
-            return
-        except SchemasUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
