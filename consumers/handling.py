@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg_pool import PoolTimeout
 from structlog.contextvars import bound_contextvars
 
 from offsetzero import logs, metrics
@@ -31,6 +32,7 @@ from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, arun, run
 
 T = TypeVar("T")
+PROBE_SECONDS = 5.0  # how long our own database may take to show that a failure was another's
 log = logs.get(__name__)
 
 
@@ -94,10 +96,11 @@ class Handling:
                         if call.route.prepare is not None:
                             ctx.prepared = call.route.prepare(call.event, ctx)
                         verdict = self._transact(call, ctx)
-            except DatabaseAway as error:
-                return self._away(call, error)
             except Exception as error:
-                return _ending(self._settler.settle(call, classify(_cause(error))))
+                cause = _cause(error)
+                if self._is_away(cause):
+                    return self._away(call, cause)
+                return _ending(self._settler.settle(call, classify(cause)))
             return self._told(call, verdict)
 
     async def work_async(self, record: Record) -> Ending:
@@ -119,10 +122,11 @@ class Handling:
                             verdict = await self._transact_async(call, ctx)
                         else:
                             verdict = await self._thread(self._transact, call, ctx)
-            except DatabaseAway as error:
-                return self._away(call, error)
             except Exception as error:
-                return _ending(await self._thread(self._settler.settle, call, classify(_cause(error))))
+                cause = _cause(error)
+                if await self._thread(self._is_away, cause):
+                    return self._away(call, cause)
+                return _ending(await self._thread(self._settler.settle, call, classify(cause)))
             return self._told(call, verdict)
 
     def _read(self, record: Record) -> Call:
@@ -212,8 +216,21 @@ class Handling:
         log.debug("handled", record=str(call.record), event_type=call.meta.type, outcome=outcome)
         return Ending.DONE
 
-    def _away(self, call: Call, error: DatabaseAway) -> Ending:
-        log.warning("database away", record=str(call.record), error=str(error.__cause__))
+    def _is_away(self, error: BaseException) -> bool:
+        """Whether the failure is that of the group's own database, in `prepare` too: no attempt is consumed."""
+        if isinstance(error, DatabaseAway | PoolTimeout):
+            return True
+        if not isinstance(error, DATABASE_AWAY):
+            return False
+        try:  # a handler may use other databases: ask our own
+            with self._pool.connection(timeout=PROBE_SECONDS) as connection:
+                connection.execute("SELECT 1")
+        except DATABASE_AWAY:
+            return True
+        return False
+
+    def _away(self, call: Call, error: BaseException) -> Ending:
+        log.warning("database away", record=str(call.record), error=str(error.__cause__ or error))
         return Ending.AGAIN
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
