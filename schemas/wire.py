@@ -17,20 +17,19 @@ _Walk: TypeAlias = Callable[[bytes, int, "_Budget"], int]
 
 MAX_DEPTH = 64
 """Nested records, arrays and maps in one payload; a schema may refer to itself."""
-MAX_EMPTY_ITEMS = 10_000
-"""Array items that take no byte (null, empty records), in one payload."""
+MAX_EMPTY_VALUES = 10_000
+"""Values that take no byte (nulls, empty records), in one payload: a few bytes must not fill the memory."""
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-_LENGTHS = {"float": 4, "double": 8}
 
 
 class _Budget:
     """What one payload may still use."""
 
-    __slots__ = ("depth", "empty_items")
+    __slots__ = ("depth", "empty_values")
 
     def __init__(self) -> None:
         self.depth = MAX_DEPTH
-        self.empty_items = MAX_EMPTY_ITEMS
+        self.empty_values = MAX_EMPTY_VALUES
 
 
 def compile_check(schema: Schema, named: Mapping[str, Any]) -> Check:
@@ -142,7 +141,8 @@ _PRIMITIVES: dict[str, _Walk] = {
     "long": _walk_long,
     "bytes": _walk_bytes,
     "string": _walk_string,
-    **{name: _fixed(size) for name, size in _LENGTHS.items()},
+    "float": _fixed(4),
+    "double": _fixed(8),
 }
 
 
@@ -166,7 +166,8 @@ class _Compiler:
         if kind == "map":
             return self._blocks(self.walk(schema["values"]), keyed=True)
         if kind == "enum":
-            return self._enum(len(schema["symbols"]))
+            count = len(schema["symbols"])
+            return lambda data, at, _budget: _index("enum", count, data, at)[1]
         if kind == "fixed":
             return _fixed(schema["size"])
         return self.walk(kind)
@@ -187,9 +188,12 @@ class _Compiler:
 
         def walk(data: bytes, at: int, budget: _Budget) -> int:
             _enter(budget, at)
+            start = at
             for field in walks:
                 at = field(data, at, budget)
             budget.depth += 1
+            if at - start < len(walks):
+                _charge(budget, len(walks) - (at - start), at)
             return at
 
         return walk
@@ -202,9 +206,6 @@ class _Compiler:
             return walks[index](data, at, budget)
 
         return walk
-
-    def _enum(self, count: int) -> _Walk:
-        return lambda data, at, _budget: _index("enum", count, data, at)[1]
 
     def _blocks(self, item: _Walk, *, keyed: bool) -> _Walk:
         """Arrays and maps: blocks of items, each with a count, or a negative count and its size in bytes."""
@@ -234,14 +235,18 @@ def _enter(budget: _Budget, at: int) -> None:
         raise DecodeError(f"byte {at}: nested more than {MAX_DEPTH} deep")
 
 
+def _charge(budget: _Budget, values: int, at: int) -> None:
+    budget.empty_values -= values
+    if budget.empty_values < 0:
+        raise DecodeError(f"byte {at}: more than {MAX_EMPTY_VALUES} values that take no space")
+
+
 def _items(data: bytes, at: int, budget: _Budget, count: int, item: _Walk, keyed: bool) -> int:
     for _ in range(count):
         if keyed:
             at = _walk_string(data, at, budget)
         after = item(data, at, budget)
         if after == at and not keyed:
-            budget.empty_items -= 1
-            if budget.empty_items < 0:
-                raise DecodeError(f"byte {at}: an array of {count} items that take no space")
+            _charge(budget, 1, at)
         at = after
     return at

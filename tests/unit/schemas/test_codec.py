@@ -315,6 +315,28 @@ def test_a_payload_that_nests_without_end_is_refused_before_the_decoder_recurses
     assert codec.decode_fields(payload)["next"]["next"]
 
 
+def test_a_schema_that_doubles_at_each_level_does_not_run_for_ever() -> None:
+    """Forty records, each holding the one before twice: 2^40 values in no byte at all."""
+    records = [_record([{"name": "n", "type": "null"}], "R0")]
+    for level in range(1, 41):
+        before = f"offsetzero.events.R{level - 1}"
+        records.append(_record([{"name": "a", "type": before}, {"name": "b", "type": before}], f"R{level}"))
+    root = _record([{"name": f"f{level}", "type": kind} for level, kind in enumerate(records)], "Root")
+    codec, payload = _written_by(root, b"")
+    with pytest.raises(DecodeError, match="take no space"):
+        codec.decode_fields(payload)
+
+
+def test_records_of_many_nulls_do_not_fill_the_memory() -> None:
+    fields = [{"name": "n", "type": "long"}, *({"name": f"n{number}", "type": "null"} for number in range(200))]
+    kind = {"type": "array", "items": _record(fields, "Wide")}
+    codec, payload = _written_by(_of(kind), b"\xc8\x01" + b"\x02" * 100 + b"\x00")
+    with pytest.raises(DecodeError, match="take no space"):
+        codec.decode_fields(payload)
+    codec, payload = _written_by(_of(kind), b"\x14" + b"\x02" * 10 + b"\x00")
+    assert len(codec.decode_fields(payload)["a"]) == 10
+
+
 def test_many_values_side_by_side_are_not_deep() -> None:
     event = _everything(parts=[Part(name="a")] * 500)
     assert CODEC.decode("test.everything", CODEC.encode(event)) == event
