@@ -157,8 +157,6 @@ class _Compiler:
         if isinstance(schema, list):
             return self._union(schema)
         kind = schema["type"]
-        if not isinstance(kind, str):
-            return self.walk(kind)
         if kind in ("record", "error"):
             return self._by_name(schema["name"], schema)
         if kind == "array":
