@@ -1,11 +1,8 @@
 """Finds a consumer group by the name that people type."""
 
-import importlib
-import sys
-from pathlib import Path
-
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.errors import ConfigurationError
+from offsetzero.imports import import_module
 
 BUILT_IN = {
     "indexer": "offsetzero.consumers.groups.indexer:group",
@@ -29,17 +26,7 @@ def load(name: str) -> ConsumerGroup:
         raise ConfigurationError(
             f"group {name!r}: not one of {known}; name one of your own as package.module:attribute"
         )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ConfigurationError(
-                f"group {name!r}: {module_name} needs the package {error.name!r}, which is not installed"
-            ) from error
-        raise ConfigurationError(f"group {name!r}: there is no module {module_name} in {here} or installed") from error
+    module = import_module(module_name)
     group = getattr(module, attribute, None)
     if not isinstance(group, ConsumerGroup):
         found = [key for key, value in vars(module).items() if isinstance(value, ConsumerGroup)]

@@ -16,9 +16,7 @@ HANDLER_SECONDS = Histogram(
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 RETRIES = Counter("offsetzero_retries", "Records appended to a retry topic", ["group", "tier", "failure"])
-DEAD_LETTERS = Counter(
-    "offsetzero_dead_letters", "Records appended to the dead-letter topic", ["group", "failure"]
-)
+DEAD_LETTERS = Counter("offsetzero_dead_letters", "Records appended to the dead-letter topic", ["group", "failure"])
 APPENDS_FAILED = Counter(
     "offsetzero_appends_failed",
     "Appends to a retry or dead-letter topic that the broker refused",
@@ -32,16 +30,12 @@ PAUSES = Counter("offsetzero_partition_pauses", "Partitions paused for back-pres
 
 # --- outbox ----------------------------------------------------------------------------------------
 OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
-OUTBOX_AGE = Gauge(
-    "offsetzero_outbox_oldest_seconds", "Age of the oldest outbox row that is not published, seconds"
-)
+OUTBOX_AGE = Gauge("offsetzero_outbox_oldest_seconds", "Age of the oldest outbox row that is not published, seconds")
 OUTBOX_PUBLISHED = Counter("offsetzero_outbox_published", "Outbox rows published", ["topic"])
 OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Outbox rows that the broker refused", ["topic"])
 
 # --- HTTP ------------------------------------------------------------------------------------------
-HTTP_SECONDS = Histogram(
-    "offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"]
-)
+HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])
 
 
 def serve(port: int, host: str = "127.0.0.1") -> int:

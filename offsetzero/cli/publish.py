@@ -69,7 +69,7 @@ def _read(data: str) -> dict[str, Any]:
 def _event(event_type: str, fields: dict[str, Any], key: str | None, module: str | None) -> "Event":
     from pydantic import ValidationError
 
-    from offsetzero.cli.imports import import_module
+    from offsetzero.imports import import_module
     from offsetzero.schemas import codec  # noqa: F401  # makes the built-in event types known
     from offsetzero.schemas.event import event_class, event_types
 

@@ -55,7 +55,7 @@ def check(module: Module = None, contracts: Contracts = None, as_json: AsJson = 
 
 def _chosen(module: str | None, contracts: Path | None) -> "tuple[Mapping[str, type[Event]], Path]":
     """The models and their folder; those of a module of the user's own, or those of the package."""
-    from offsetzero.cli.imports import import_module
+    from offsetzero.imports import import_module
     from offsetzero.schemas import frozen
     from offsetzero.schemas.codec import BUILT_IN
     from offsetzero.schemas.event import event_types
