@@ -13,6 +13,7 @@ from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
+from offsetzero.schemas.cloudevents import Message
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
@@ -62,7 +63,11 @@ class CallReader:
         self._retry_topics = retry_topics
 
     def read(self, record: Record) -> Call:
-        """What to do with a record."""
+        """What to do with a record.
+
+        Raises:
+            SchemasUnavailable: its writer schema cannot be looked up now, so nothing is known about it.
+        """
         here = Origin(record.owned.topic_id, record.topic, record.partition, record.offset)
         hop, failure = Hop(here, timestamp_ms=record.timestamp_ms), None
         if record.topic in self._retry_topics:
@@ -88,13 +93,15 @@ class CallReader:
         if message is None or message.data is None:
             route = Route(self._group.on_tombstone) if self._group.on_tombstone else None
             return Call(**parts, label="tombstone", route=route)
-        return self._with_data(parts, meta.type, message.data)
+        return self._with_data(parts, message, message.data)
 
-    def _with_data(self, parts: Mapping[str, Any], event_type: str, data: bytes) -> Call:
+    def _with_data(self, parts: Mapping[str, Any], message: Message, data: bytes) -> Call:
+        event_type = message.meta.type
         route = self._group.routes.get(event_type)
         try:
             if route is not None:
-                return Call(**parts, label=event_type, event=self._codec.decode(event_type, data), route=route)
+                event = self._codec.decode(event_type, data, message.content_type)
+                return Call(**parts, label=event_type, event=event, route=route)
             if event_class(event_type) is not None or self._codec.knows(event_type, data):
                 return Call(**parts, label=event_type)
         except (DecodeError, InvalidEvent) as error:

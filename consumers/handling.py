@@ -22,6 +22,7 @@ from offsetzero.consumers.context import Context, Source
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.settle import DATABASE_AWAY, Settler
+from offsetzero.errors import SchemasUnavailable
 from offsetzero.producers import outbox
 from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import Bug
@@ -41,7 +42,7 @@ class Ending(Enum):
 
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
-    AGAIN = auto()  # the group's database is away: the same attempt once more, a little later
+    AGAIN = auto()  # the group's database, or the topic `schemas`, is away: the same attempt, a little later
 
 
 class DatabaseAway(Exception):
@@ -82,7 +83,10 @@ class Handling:
 
     def work(self, record: Record) -> Ending:
         """Work on a record of a group whose functions are all sync."""
-        call = self._read(record)
+        try:
+            call = self._read(record)
+        except SchemasUnavailable as error:
+            return self._not_now(record, error)
         with self._log_context(call):
             if call.failure is not None:
                 return _ending(self._settler.settle(call, call.failure))
@@ -99,13 +103,16 @@ class Handling:
             except Exception as error:
                 cause = _cause(error)
                 if self._is_away(cause):
-                    return self._away(call, cause)
+                    return self._not_now(record, cause)
                 return _ending(self._settler.settle(call, classify(cause)))
             return self._told(call, verdict)
 
     async def work_async(self, record: Record) -> Ending:
         """Work on a record of a group that has an async function; sync ones run in a thread."""
-        call = self._read(record)
+        try:
+            call = self._read(record)
+        except SchemasUnavailable as error:
+            return self._not_now(record, error)
         with self._log_context(call):
             if call.failure is not None:
                 return _ending(await self._thread(self._settler.settle, call, call.failure))
@@ -125,7 +132,7 @@ class Handling:
             except Exception as error:
                 cause = _cause(error)
                 if await self._thread(self._is_away, cause):
-                    return self._away(call, cause)
+                    return self._not_now(record, cause)
                 return _ending(await self._thread(self._settler.settle, call, classify(cause)))
             return self._told(call, verdict)
 
@@ -229,8 +236,8 @@ class Handling:
             return True
         return False
 
-    def _away(self, call: Call, error: BaseException) -> Ending:
-        log.warning("database away", record=str(call.record), error=str(error.__cause__ or error))
+    def _not_now(self, record: Record, error: BaseException) -> Ending:
+        log.warning("database or broker away", record=str(record), error=str(error.__cause__ or error))
         return Ending.AGAIN
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -18,6 +18,7 @@ from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers, Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.codec import Codec
+from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool, async_pool, pool
 from offsetzero.topics import cluster
@@ -42,6 +43,7 @@ class GroupRuntime:
 
     Raises:
         ConfigurationError: the declaration cannot work.
+        SchemaError: a handled event has no Avro form.
     """
 
     def __init__(
@@ -59,6 +61,11 @@ class GroupRuntime:
         """Set once the group's topics exist and it has been asked to join."""
         self._stopping = threading.Event()
         self._crash: BaseException | None = None
+        self._schemas = SchemaLog(settings)
+        self._codec = Codec(self._schemas.find)
+        for event_type in group.routes:
+            if (event := event_class(event_type)) is not None:
+                self._codec.schema(event)  # a model without an Avro form is found here, not at its first record
 
     def stop(self) -> None:
         """Ask `run` to end; any thread or signal handler may call this."""
@@ -78,7 +85,7 @@ class GroupRuntime:
         settings, group = self._settings, self._group
         concurrency = group.concurrency(settings)
         size = min(concurrency, MAX_THREADS) + 2
-        with LogProducer(settings) as producer, pool(settings, size, name=group.name) as connections:
+        with LogProducer(settings, linger=0.001) as producer, pool(settings, size, name=group.name) as connections:
             self._set_up(connections)
             dispatcher = Dispatcher(self._clock)
             loop = PollLoop(
@@ -107,6 +114,7 @@ class GroupRuntime:
                 producer.flush(5.0)
                 loop.close()
                 workers.join()
+                self._schemas.close()
         if self._crash is not None:
             raise GroupStopped(f"group {group.name}: the runtime failed: {self._crash!r}") from self._crash
         log.info("group stopped", group=group.name, unfinished=[str(record) for record in left])
@@ -150,7 +158,7 @@ class GroupRuntime:
 
     def _workers(self, dispatcher: Dispatcher, producer: LogProducer, connections: Pool, concurrency: int) -> Workers:
         settings, group = self._settings, self._group
-        reader = CallReader(group, Codec(SchemaLog(settings).find), frozenset(self._retries))
+        reader = CallReader(group, self._codec, frozenset(self._retries))
         settler = Settler(
             group,
             self._policy,

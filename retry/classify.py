@@ -10,7 +10,7 @@ import psycopg
 from pydantic import ValidationError
 
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.errors import DecodeError, InvalidEvent
+from offsetzero.errors import DecodeError, InvalidEvent, PublishError
 from offsetzero.retry.failures import Bug, Failure, Permanent, Poison, ProviderDown, Throttled, Transient
 
 TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
@@ -44,6 +44,8 @@ def _other(error: BaseException) -> Failure:
         return Transient("database", said)
     if isinstance(error, confluent_kafka.KafkaException):
         return Transient("kafka", said) if error.args and error.args[0].retriable() else Bug("kafka", said)
+    if isinstance(error, PublishError):
+        return Transient("kafka", said) if error.retriable else Bug("kafka", said)
     if isinstance(error, ConnectionError | TimeoutError):
         return Transient("connection", said)
     return Bug(type(error).__name__, said)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import BaseModel, ValidationError
 
-from offsetzero.errors import DecodeError, InvalidEvent
+from offsetzero.errors import DecodeError, InvalidEvent, PublishError
 from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import FailureClass, Permanent
 from support import ManualClock
@@ -47,6 +47,8 @@ def status(code: int, **headers: str) -> httpx.HTTPStatusError:
         (psycopg.errors.SyntaxError(), FailureClass.BUG),
         (KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, retriable=True)), FailureClass.TRANSIENT),
         (KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)), FailureClass.BUG),
+        (PublishError("no leader", code="NOT_LEADER", retriable=True), FailureClass.TRANSIENT),
+        (PublishError("too large", code="MSG_SIZE_TOO_LARGE"), FailureClass.BUG),
         (invalid(), FailureClass.PERMANENT),
         (DecodeError("bytes"), FailureClass.POISON),
         (InvalidEvent("no ce_id"), FailureClass.POISON),

@@ -1,0 +1,75 @@
+"""What a record turns out to be before any handler is called."""
+
+import pytest
+
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers.calls import RAW_SOURCE, CallReader
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.errors import SchemasUnavailable
+from offsetzero.retry.failures import FailureClass
+from offsetzero.schemas import cloudevents
+from offsetzero.schemas.codec import Codec
+from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
+from offsetzero.schemas.metadata import Metadata
+
+GROUP = ConsumerGroup("audit")
+GROUP.handler(DocumentUploaded)(lambda event, ctx: None)
+DELETED = DocumentDeleted(document_id="0190b3f0-0000-7000-8000-000000000000", tenant_id="a", deleted_at=SYSTEM.now())  # type: ignore[arg-type]
+
+
+def unavailable(_fingerprint: str) -> str | None:
+    raise SchemasUnavailable("the broker is away")
+
+
+def record(value: bytes | None, event_type: str, topic: str = "documents") -> Record:
+    headers = cloudevents.to_headers(Metadata(id="1", source="/s", type=event_type), cloudevents.AVRO)
+    return Record(OwnedPartition(topic, "topic-id", 2), 7, b"k", value, headers, 99)
+
+
+def reader(codec: Codec | None = None) -> CallReader:
+    return CallReader(GROUP, codec or Codec(), frozenset({"audit.retry-1m"}))
+
+
+def test_an_outage_of_the_schemas_says_nothing_about_the_event() -> None:
+    """confluent-kafka-python#1334: an outage of the registry skipped messages."""
+    with pytest.raises(SchemasUnavailable):
+        reader(Codec(unavailable)).read(record(b"\xc3\x01" + b"\x07" * 12, "document.uploaded"))
+    with pytest.raises(SchemasUnavailable):
+        reader(Codec(unavailable)).read(record(b"\xc3\x01" + b"\x07" * 12, "document.exploded"))
+
+
+def test_a_known_type_without_a_handler_is_nobodys_call() -> None:
+    call = reader().read(record(Codec().encode(DELETED), "document.deleted"))
+    assert (call.failure, call.route, call.event) == (None, None, None)
+
+
+def test_an_unknown_type_is_poison_whatever_payload_it_has() -> None:
+    call = reader().read(record(Codec().encode(DELETED), "document.exploded"))
+    assert call.failure is not None
+    assert call.failure.reason == "unknown-type"
+
+
+def test_what_has_no_event_id_is_known_by_its_place() -> None:
+    odd = record(b"x", "document.uploaded")
+    odd.headers = []
+    call = reader().read(odd)
+    assert call.failure is not None
+    assert call.failure.failure_class is FailureClass.POISON
+    assert (call.identity.source, call.identity.event_id) == (RAW_SOURCE, "topic-id/2/7")
+
+
+def test_oz_headers_count_only_in_a_retry_topic() -> None:
+    """Whoever may write to a source topic could otherwise pretend attempts, origins or redrives."""
+    pretended = record(Codec().encode(DELETED), "document.deleted")
+    pretended.headers = [*pretended.headers, ("oz_attempt", b"9"), ("oz_redrive_no", b"5")]
+    call = reader().read(pretended)
+    assert (call.hop.attempt, call.identity.redrive_no) == (1, 0)
+
+
+def test_a_retry_record_with_broken_headers_is_poison() -> None:
+    broken = record(Codec().encode(DELETED), "document.deleted", "audit.retry-1m")
+    broken.headers = [*broken.headers, ("oz_attempt", b"two")]
+    call = reader().read(broken)
+    assert call.failure is not None
+    assert call.failure.failure_class is FailureClass.POISON
