@@ -1,5 +1,7 @@
 """From a record to the call of a handler; what cannot be read becomes a failure, never an exception."""
 
+import asyncio
+import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,16 +11,16 @@ from offsetzero.consumers.group import ConsumerGroup, Route
 from offsetzero.consumers.record import Record
 from offsetzero.errors import DecodeError, InvalidEvent
 from offsetzero.retry import headers as retry_headers
-from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.cloudevents import Message
-from offsetzero.schemas.codec import Codec
+from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.store.processed import EventIdentity
 
+MAX_ID = 500
 RAW_SOURCE = "offsetzero:raw"  # source of what has no event id: its place in the log is the id
 
 
@@ -74,19 +76,20 @@ class CallReader:
             try:
                 hop = retry_headers.read(record.headers, here, record.timestamp_ms)
             except DecodeError as error:
-                failure = classify(error)
+                failure = _poison(error)
         message = None
-        if failure is None and (record.value is not None or cloudevents.is_cloudevent(record.headers)):
+        if failure is None:
             try:
-                message = cloudevents.read(record.value, record.headers)
+                if record.value is not None or cloudevents.is_cloudevent(record.headers):
+                    message = cloudevents.read(record.value, record.headers)
             except (InvalidEvent, DecodeError) as error:
-                failure = classify(error)
+                failure = _poison(error)
         meta = message.meta if message else _raw_metadata(hop, record)
         parts: dict[str, Any] = {
             "record": record,
             "hop": hop,
             "meta": meta,
-            "identity": EventIdentity(self._group.name, meta.source, meta.id, hop.redrive_no),
+            "identity": EventIdentity(self._group.name, _short(meta.source), _short(meta.id), hop.redrive_no),
         }
         if failure is not None:
             return Call(**parts, label="unreadable", failure=failure)
@@ -105,9 +108,35 @@ class CallReader:
             if event_class(event_type) is not None or self._codec.knows(event_type, data):
                 return Call(**parts, label=event_type)
         except (DecodeError, InvalidEvent) as error:
-            return Call(**parts, label=event_type if route else "unreadable", failure=classify(error))
+            return Call(**parts, label=event_type if route else "unreadable", failure=_poison(error))
         unknown = Poison("unknown-type", f"no contract explains the event type {event_type!r}")
         return Call(**parts, label="unreadable", failure=unknown)
+
+
+def _poison(error: Exception) -> Poison:
+    failure = Poison("unreadable", f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _short(name: str) -> str:
+    """A source or event id as it is stored; a longer one than an index takes is known by its hash."""
+    return name if len(name) <= MAX_ID else f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def lookup_outside_loops(find: FindSchema) -> FindSchema:
+    """A look-up of writer schemas that blocks threads, but no event loop: there it raises `LooksUp`."""
+
+    def look(fingerprint: str) -> str | None:
+        if asyncio._get_running_loop() is not None:
+            raise LooksUp
+        return find(fingerprint)
+
+    return look
+
+
+class LooksUp(Exception):
+    """A writer schema must be looked up in the log."""
 
 
 def _raw_metadata(hop: Hop, record: Record) -> Metadata:

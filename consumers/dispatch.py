@@ -30,6 +30,7 @@ class Dispatcher:
         self._in_flight = 0
         self._bytes = 0
         self._waiting = 0
+        self._waiting_bytes = 0
         self._running: dict[Record, float] = {}  # taken and not ended, with the time of the start
 
     def on_runnable(self, wake: Callable[[], None]) -> None:
@@ -48,6 +49,7 @@ class Dispatcher:
         """Queue a record that may not run before `due` (monotonic seconds)."""
         with self._lock:
             self._waiting += 1
+            self._waiting_bytes += record.size
             heapq.heappush(self._later, (due, next(self._ties), record, False))
 
     def postpone(self, record: Record, seconds: float) -> None:
@@ -76,7 +78,7 @@ class Dispatcher:
                 if holds_lane:
                     self._lanes.again(record)
                 else:
-                    self._waiting -= 1
+                    self._stop_waiting(record)
                     self._enter(record)
             if moved:
                 self._runnable.notify_all()
@@ -96,7 +98,7 @@ class Dispatcher:
                 elif holds_lane:
                     self._drop(record)
                 else:
-                    self._waiting -= 1
+                    self._stop_waiting(record)
             heapq.heapify(kept)
             self._later = kept
             for record in self._lanes.purge():
@@ -127,9 +129,11 @@ class Dispatcher:
             done: whether its outcome is safe; otherwise it stays uncommitted and will be read again.
         """
         with self._lock:
-            record.done = done
             self._running.pop(record)
             self._leave(record)
+            if done:
+                record.free()
+            record.done = done
             self._lanes.finish(record)
             more = self._lanes.ready > 0
             if more:
@@ -178,6 +182,15 @@ class Dispatcher:
         """Records that wait for their due time."""
         return self._waiting
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What they hold in memory."""
+        return self._waiting_bytes
+
+    def has_drained(self, limit: int, limit_bytes: int) -> bool:
+        """Whether no more than `limit` records and `limit_bytes` bytes are in flight."""
+        return self._in_flight <= limit and self._bytes <= limit_bytes
+
     def _space(self, limit: int, limit_bytes: int) -> int:
         return max(0, limit - self._in_flight) if self._bytes < limit_bytes else 0
 
@@ -185,6 +198,10 @@ class Dispatcher:
         self._in_flight += 1
         self._bytes += record.size
         self._lanes.add(record)
+
+    def _stop_waiting(self, record: Record) -> None:
+        self._waiting -= 1
+        self._waiting_bytes -= record.size
 
     def _leave(self, record: Record) -> None:
         self._in_flight -= 1

@@ -1,12 +1,12 @@
 """The declaration of a consumer group: one file, one object, a function for each event type."""
 
-import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from offsetzero.consumers.context import Context
+from offsetzero.consumers.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.policy import RetryPolicy, Tier
 from offsetzero.schemas.event import Event
@@ -153,4 +153,4 @@ class ConsumerGroup:
     def is_async(self) -> bool:
         """Whether any of its functions is async: then an event loop runs them all."""
         functions = [self.on_tombstone, *self._prepares.values(), *(r.handler for r in self.routes.values())]
-        return any(inspect.iscoroutinefunction(function) for function in functions)
+        return any(is_async(function) for function in functions)

@@ -3,37 +3,37 @@
 import asyncio
 import contextvars
 import hashlib
-import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from enum import Enum, auto
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 from structlog.contextvars import bound_contextvars
 
 from offsetzero import logs, metrics
 from offsetzero.consumers import steps
-from offsetzero.consumers.calls import Call, CallReader
+from offsetzero.consumers.calls import Call, CallReader, LooksUp
 from offsetzero.consumers.context import Context, Source
-from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.group import ConsumerGroup, Route
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.settle import DATABASE_AWAY, Settler
+from offsetzero.consumers.settle import Settler
+from offsetzero.consumers.transaction import HandlerRaised, NotNow, checked, in_handler, is_async, own_database
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.producers import outbox
 from offsetzero.retry.classify import classify
-from offsetzero.retry.failures import Bug
 from offsetzero.settings import Settings
 from offsetzero.store import processed
+from offsetzero.store.availability import is_away
 from offsetzero.store.database import AsyncPool, Pool
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, arun, run
 
 T = TypeVar("T")
 PROBE_SECONDS = 5.0  # how long our own database may take to show that a failure was another's
+MAX_BROKEN = 3  # times that a record may lose its connection while the database is well, before it is at fault
 log = logs.get(__name__)
 
 
@@ -43,10 +43,6 @@ class Ending(Enum):
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
     AGAIN = auto()  # the group's database, or the topic `schemas`, is away: the same attempt, a little later
-
-
-class DatabaseAway(Exception):
-    """The group's own database did not answer: no attempt is consumed."""
 
 
 class Handling:
@@ -82,68 +78,79 @@ class Handling:
         self._log = logs.get(f"offsetzero.groups.{group.name}")
 
     def work(self, record: Record) -> Ending:
-        """Work on a record of a group whose functions are all sync."""
+        """Work on a record of a group whose functions are all sync.
+
+        Whatever a handler does ends as an outcome of its record; what is raised here is an error of ours.
+        """
         try:
             call = self._read(record)
         except SchemasUnavailable as error:
             return self._not_now(record, error)
         with self._log_context(call):
-            if call.failure is not None:
-                return _ending(self._settler.settle(call, call.failure))
-            if call.route is None:
-                return self._told(call, "ignored")
-            ctx = self._context(call)
             try:
-                with metrics.HANDLER_SECONDS.labels(self._group.name, call.label).time():
-                    verdict = self._begin(call)
-                    if verdict is None:
-                        if call.route.prepare is not None:
-                            ctx.prepared = call.route.prepare(call.event, ctx)
-                        verdict = self._transact(call, ctx)
-            except Exception as error:
-                cause = _cause(error)
-                if self._is_away(cause):
-                    return self._not_now(record, cause)
-                return _ending(self._settler.settle(call, classify(cause)))
+                verdict = self._begin(call)
+                if verdict is None:
+                    verdict = self._handle(call)
+            except BaseException as error:
+                return self._failed(call, error)
             return self._told(call, verdict)
 
     async def work_async(self, record: Record) -> Ending:
         """Work on a record of a group that has an async function; sync ones run in a thread."""
         try:
-            call = self._read(record)
+            call = await self._read_in_loop(record)
         except SchemasUnavailable as error:
             return self._not_now(record, error)
         with self._log_context(call):
-            if call.failure is not None:
-                return _ending(await self._thread(self._settler.settle, call, call.failure))
-            if call.route is None:
-                return self._told(call, "ignored")
-            ctx = self._context(call)
             try:
-                with metrics.HANDLER_SECONDS.labels(self._group.name, call.label).time():
-                    verdict = await self._thread(self._begin, call)
-                    if verdict is None:
-                        if call.route.prepare is not None:
-                            ctx.prepared = await self._call(call.route.prepare, call.event, ctx)
-                        if inspect.iscoroutinefunction(call.route.handler):
-                            verdict = await self._transact_async(call, ctx)
-                        else:
-                            verdict = await self._thread(self._transact, call, ctx)
-            except Exception as error:
-                cause = _cause(error)
-                if await self._thread(self._is_away, cause):
-                    return self._not_now(record, cause)
-                return _ending(await self._thread(self._settler.settle, call, classify(cause)))
+                verdict = await self._thread(self._begin, call)
+                if verdict is None:
+                    verdict = await self._handle_async(call)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise  # the runtime ends; one that a handler raised by itself is a failure like others
+                return await self._thread(self._failed, call, error)
+            except BaseException as error:
+                return await self._thread(self._failed, call, error)
             return self._told(call, verdict)
+
+    def _handle(self, call: Call) -> str:
+        route = _route(call)
+        ctx = self._context(call)
+        with metrics.HANDLER_SECONDS.labels(self._group.name, call.label).time():
+            if route.prepare is not None and not call.record.prepared:
+                call.record.keep(checked(route.prepare(call.event, ctx)))
+            ctx.prepared = call.record.kept
+            return self._transact(call, ctx)
+
+    async def _handle_async(self, call: Call) -> str:
+        route = _route(call)
+        ctx = self._context(call)
+        with metrics.HANDLER_SECONDS.labels(self._group.name, call.label).time():
+            if route.prepare is not None and not call.record.prepared:
+                call.record.keep(await self._call(route.prepare, call.event, ctx))
+            ctx.prepared = call.record.kept
+            if is_async(route.handler):
+                return await self._transact_async(call, ctx)
+            return await self._thread(self._transact, call, ctx)
 
     def _read(self, record: Record) -> Call:
         call = self._reader.read(record)
         metrics.EVENTS_CONSUMED.labels(self._group.name, call.label).inc()
         return call
 
+    async def _read_in_loop(self, record: Record) -> Call:
+        try:
+            return self._read(record)
+        except LooksUp:  # a writer schema must be looked up in the log: not in the loop, where all handlers would wait
+            return await self._thread(self._read, record)
+
     def _begin(self, call: Call) -> str | None:
         """Before slow work: None to go on, otherwise what the event turned out to be."""
-        if not self._group.step and (call.route is None or call.route.prepare is None):
+        if call.failure is None and call.route is None:
+            return "ignored"
+        if call.failure is None and not self._group.step and (call.route is None or call.route.prepare is None):
             return None  # the claim inside the transaction is enough
 
         def script() -> Script[str | None]:
@@ -154,32 +161,37 @@ class Handling:
                 return Outcome.CANCELLED.value
             return None
 
-        with _own_database(), self._pool.connection() as connection:
-            return run(connection, script())
+        with own_database(), self._pool.connection() as connection:
+            verdict = run(connection, script())
+        if verdict is None and call.failure is not None:
+            raise call.failure
+        return verdict
+
+    def _failed(self, call: Call, error: BaseException) -> Ending:
+        cause = error.__cause__ or error if isinstance(error, HandlerRaised) else error
+        if isinstance(error, NotNow) or self._is_away(cause, call.record):
+            return self._not_now(call.record, cause)
+        return Ending.DONE if self._settler.settle(call, classify(cause)) else Ending.LEFT
 
     def _transact(self, call: Call, ctx: Context) -> str:
-        with _own_database(), self._pool.connection() as connection, connection.transaction():
+        with own_database(), self._pool.connection() as connection, connection.transaction():
             if not run(connection, processed.claim(call.identity, Outcome.APPLIED)):
                 return "duplicate"
-            with _in_handler(connection, ctx):
-                self._handler(call)(_argument(call), ctx)
+            with in_handler(connection, ctx):
+                checked(_route(call).handler(_argument(call), ctx))
             run(connection, self._complete(call, ctx))
         return Outcome.APPLIED.value
 
     async def _transact_async(self, call: Call, ctx: Context) -> str:
         assert self._async_pool is not None  # noqa: S101 - the runtime makes one for every async group
-        with _own_database():
+        with own_database():
             async with self._async_pool.connection() as connection, connection.transaction():
                 if not await arun(connection, processed.claim(call.identity, Outcome.APPLIED)):
                     return "duplicate"
-                with _in_handler(connection, ctx):
-                    await self._handler(call)(_argument(call), ctx)
+                with in_handler(connection, ctx):
+                    await _route(call).handler(_argument(call), ctx)
                 await arun(connection, self._complete(call, ctx))
         return Outcome.APPLIED.value
-
-    def _handler(self, call: Call) -> Callable[[Any, Context], Any]:
-        assert call.route is not None  # noqa: S101 - work() has looked
-        return call.route.handler
 
     def _complete(self, call: Call, ctx: Context) -> Script[None]:
         """After the handler, in its transaction."""
@@ -223,27 +235,26 @@ class Handling:
         log.debug("handled", record=str(call.record), event_type=call.meta.type, outcome=outcome)
         return Ending.DONE
 
-    def _is_away(self, error: BaseException) -> bool:
+    def _is_away(self, error: BaseException, record: Record) -> bool:
         """Whether the failure is that of the group's own database, in `prepare` too: no attempt is consumed."""
-        if isinstance(error, DatabaseAway | PoolTimeout):
-            return True
-        if not isinstance(error, DATABASE_AWAY):
+        if not isinstance(error, psycopg.Error | PoolTimeout) or not is_away(error):
             return False
-        try:  # a handler may use other databases: ask our own
+        try:  # a handler may use other databases, or end its own connection: ask ours
             with self._pool.connection(timeout=PROBE_SECONDS) as connection:
                 connection.execute("SELECT 1")
-        except DATABASE_AWAY:
-            return True
-        return False
+        except Exception as probed:
+            return is_away(probed)
+        record.broken += 1  # ours is well again: an outage that just ended, or a record that breaks its connection
+        return record.broken <= MAX_BROKEN
 
     def _not_now(self, record: Record, error: BaseException) -> Ending:
         log.warning("database or broker away", record=str(record), error=str(error.__cause__ or error))
         return Ending.AGAIN
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if inspect.iscoroutinefunction(function):
+        if is_async(function):
             return await function(*arguments)
-        return await self._thread(function, *arguments)
+        return checked(await self._thread(function, *arguments))
 
     async def _thread(self, function: Callable[..., T], *arguments: Any) -> T:
         context = contextvars.copy_context()  # so that log lines of the thread carry the record's ids
@@ -251,37 +262,9 @@ class Handling:
         return await loop.run_in_executor(self._threads, lambda: context.run(function, *arguments))
 
 
-class HandlerRaised(Exception):
-    """The handler failed; what it raised is the cause."""
-
-
-@contextmanager
-def _own_database() -> Generator[None]:
-    try:
-        yield
-    except DATABASE_AWAY as error:
-        raise DatabaseAway from error
-
-
-@contextmanager
-def _in_handler(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], ctx: Context) -> Generator[None]:
-    """Give the handler the transaction, and see that it leaves it in a state that can be committed."""
-    ctx.connection = connection
-    try:
-        yield
-    except Exception as error:
-        if connection.closed:
-            raise DatabaseAway from error
-        raise HandlerRaised from error
-    finally:
-        ctx.connection = None
-    if connection.info.transaction_status is not TransactionStatus.INTRANS:
-        # COMMIT of a failed transaction is a ROLLBACK that reports no error: the effect would be lost.
-        raise HandlerRaised from Bug("transaction-failed", "the handler went on after a failed statement")
-
-
-def _cause(error: Exception) -> BaseException:
-    return error.__cause__ or error if isinstance(error, HandlerRaised) else error
+def _route(call: Call) -> Route:
+    assert call.route is not None  # noqa: S101 - _begin has answered for those without one
+    return call.route
 
 
 def _argument(call: Call) -> Any:
@@ -290,7 +273,3 @@ def _argument(call: Call) -> Any:
         return call.event
     key = call.record.key
     return key.decode(errors="backslashreplace") if key is not None else None
-
-
-def _ending(settled: bool) -> Ending:
-    return Ending.DONE if settled else Ending.LEFT

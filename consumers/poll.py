@@ -1,14 +1,17 @@
 """The polling thread: fetches, serves rebalances, commits. Nothing that handlers do may stop it (design section 6)."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
+from offsetzero.consumers.commits import Commits
 from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.errors import GroupStopped
 from offsetzero.retry import headers as retry_headers
@@ -18,9 +21,9 @@ from offsetzero.topics.names import Names
 BATCH = 500
 IDLE_SECONDS = 0.05
 COMMIT_SECONDS = 1.0
-FULL_SECONDS = 1.0  # without room for so long, partitions are paused: not polling would look like a dead member
 REVOKE_SECONDS = 5.0
-MAX_WAITING = 100_000  # records of retry topics kept in memory until they are due
+CLOSE_SECONDS = 5.0  # for the last commit's answer
+_STOPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 log = logs.get(__name__)
 
@@ -48,6 +51,7 @@ class PollLoop:
         dispatcher: gets the records.
         limits: how much may be in flight.
         clock: due times and intervals.
+        lost: called when partitions are lost, to give up appends on behalf of them.
         make_consumer: for tests that run on another kind of log.
     """
 
@@ -61,19 +65,24 @@ class PollLoop:
         dispatcher: Dispatcher,
         limits: GroupSettings,
         clock: Clock,
-        make_consumer: Callable[[dict[str, Any]], Consumer] = Consumer,
+        lost: Callable[[], None],
+        make_consumer: Callable[..., Consumer] = Consumer,
     ) -> None:
         self._topics = {**sources, **retries}
         self._retries = frozenset(retries)
         self._group = group
         self._names = names
         self._dispatcher = dispatcher
-        self._limits = limits
         self._clock = clock
+        self._lost = lost
         self._owned: dict[tuple[str, int], OwnedPartition] = {}
-        self._full_since: float | None = None
         self._next_commit = 0.0
-        self._consumer = make_consumer({**config, "on_commit": self._on_commit})
+        self._commits = Commits(group, clock)
+        # The client's own lines go through logging, like all others.
+        self._consumer = make_consumer(
+            {**config, "on_commit": self._commits.on_commit}, logger=logging.getLogger(f"{__name__}.client")
+        )
+        self._pressure = Pressure(self._consumer, self._place, group, self._retries, dispatcher, limits, clock)
 
     def subscribe(self) -> None:
         """Join the group."""
@@ -91,16 +100,13 @@ class PollLoop:
             GroupStopped: the client reports an error that it cannot recover from.
         """
         due = self._dispatcher.tick()
-        room = self._dispatcher.wait_for_room(
-            self._limits.max_in_flight, self._limits.max_in_flight_bytes, IDLE_SECONDS
-        )
-        if self._may_fetch(room):
+        if room := self._pressure.room(self._owned.values()):
             timeout = IDLE_SECONDS if due is None else min(IDLE_SECONDS, due)
-            self._accept(self._fetch(max(1, min(BATCH, room)), timeout))
+            self._accept(self._fetch(min(BATCH, room), timeout))
         now = self._clock.monotonic()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_SECONDS
-            self._commit(list(self._owned.values()), asynchronous=True)
+            self._commits.commit(self._consumer, self._places(self._owned.values()))
             self._measure()
 
     def drain(self, seconds: float) -> list[Record]:
@@ -111,7 +117,7 @@ class PollLoop:
         """
         self._dispatcher.close()
         deadline = self._clock.monotonic() + seconds
-        self._pause(self._owned.values(), PauseReason.BACK_PRESSURE)
+        self._pressure.pause(self._owned.values(), PauseReason.BACK_PRESSURE)
         while left := self._dispatcher.wait_idle(IDLE_SECONDS):
             if self._clock.monotonic() > deadline:
                 return left
@@ -119,8 +125,12 @@ class PollLoop:
         return []
 
     def close(self) -> None:
-        """Commit what is done and leave the group."""
-        self._commit(list(self._owned.values()), asynchronous=False)
+        """Commit what is done and leave the group, within a bound also when the broker does not answer."""
+        self._commits.commit(self._consumer, self._places(self._owned.values()))
+        if not self._commits.settle(self._consumer, CLOSE_SECONDS):
+            log.warning("last commit not answered: its records will be read again", group=self._group)
+            for owned in self._owned.values():
+                owned.committed = owned.committable()  # the revocation below shall not wait for it again
         self._consumer.close()
 
     def _fetch(self, count: int, timeout: float) -> list[Message]:
@@ -163,54 +173,10 @@ class PollLoop:
         if error.code() == KafkaError._PARTITION_EOF:
             if owned is not None:
                 owned.reach(message.offset() or 0)
-        elif error.fatal() or error.code() in (
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        ):
+        elif error.fatal() or error.code() in _STOPS:
             raise GroupStopped(f"group {self._group}: {error.str()}")
         else:
             log.warning("consumer error", group=self._group, error=error.str(), code=error.name())
-
-    # --- back-pressure: fetching less; pausing is the last resort, for the client throws its prefetch away then
-
-    def _may_fetch(self, room: int) -> bool:
-        self._bound_waiting()
-        if room > 0:
-            self._full_since = None
-            if self._dispatcher.in_flight <= self._limits.max_in_flight // 2:
-                self._resume(self._owned.values(), PauseReason.BACK_PRESSURE)
-            return True
-        now = self._clock.monotonic()
-        if self._full_since is None:
-            self._full_since = now
-        if now - self._full_since < FULL_SECONDS:
-            return False
-        self._pause(self._owned.values(), PauseReason.BACK_PRESSURE)
-        return True
-
-    def _bound_waiting(self) -> None:
-        waiting = self._dispatcher.waiting
-        if waiting > MAX_WAITING:
-            self._pause(self._retry_partitions(), PauseReason.WAITING)
-        elif waiting <= MAX_WAITING // 2:
-            self._resume(self._retry_partitions(), PauseReason.WAITING)
-
-    def _retry_partitions(self) -> list[OwnedPartition]:
-        return [owned for owned in self._owned.values() if owned.topic in self._retries]
-
-    def _pause(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
-        for owned in partitions:
-            if not owned.pauses:
-                self._consumer.pause([self._place(owned)])
-                metrics.PAUSES.labels(self._group).inc()
-            owned.pauses.add(reason)
-
-    def _resume(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
-        for owned in partitions:
-            if reason in owned.pauses:
-                owned.pauses.discard(reason)
-                if not owned.pauses:
-                    self._consumer.resume([self._place(owned)])
 
     # --- assignment: the lists are what is added or taken away, and may be empty
 
@@ -218,6 +184,9 @@ class PollLoop:
         for place in partitions:
             topic = self._names.strip(place.topic) or place.topic
             self._owned[topic, place.partition] = OwnedPartition(topic, self._topics.get(topic, ""), place.partition)
+        if partitions:
+            # librdkafka keeps a partition's pause over a revocation; our reasons ended with it (quix-streams#1124).
+            self._consumer.resume(partitions)
         log.info("assigned", group=self._group, partitions=_shown(partitions))
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -227,7 +196,7 @@ class PollLoop:
         still = self._dispatcher.wait_idle(REVOKE_SECONDS, ending)
         if still:
             log.warning("revoked while handlers run", group=self._group, records=[str(record) for record in still])
-        self._commit(ending, asynchronous=False)
+        self._commits.commit_now(self._consumer, self._places(ending))
         for owned in ending:
             owned.revoke()
         self._dispatcher.purge()
@@ -235,7 +204,8 @@ class PollLoop:
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for owned in self._forget(partitions):
-            owned.revoke()  # another member owns it by now: nothing is committed
+            owned.revoke()  # another member owns it by now: nothing is committed, nothing more appended
+        self._lost()
         self._dispatcher.purge()
         log.warning("lost", group=self._group, partitions=_shown(partitions))
 
@@ -247,38 +217,6 @@ class PollLoop:
                 gone.append(owned)
                 _remove_lag(self._group, owned)
         return gone
-
-    # --- commits
-
-    def _commit(self, partitions: list[OwnedPartition], *, asynchronous: bool) -> None:
-        offsets = []
-        for owned in partitions:
-            offset = owned.committable()
-            if offset is not None and offset != owned.committed:
-                owned.committed = offset
-                offsets.append(TopicPartition(self._names.topic(owned.topic), owned.partition, offset))
-        if not offsets:
-            return
-        try:
-            if asynchronous:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-            else:
-                self._on_commit(None, self._consumer.commit(offsets=offsets, asynchronous=False))
-        except KafkaException as error:
-            self._commit_failed(offsets, error.args[0])
-
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        failed = [place for place in partitions if error or place.error]
-        self._commit_failed(failed, error or (failed[0].error if failed else None))
-
-    def _commit_failed(self, partitions: list[TopicPartition], error: object) -> None:
-        if not partitions:
-            return
-        for place in partitions:
-            owned = self._owned.get((self._names.strip(place.topic) or "", place.partition))
-            if owned is not None:
-                owned.committed = None  # so that the next round tries again
-        log.warning("commit failed", group=self._group, partitions=_shown(partitions), error=str(error))
 
     def _measure(self) -> None:
         metrics.IN_FLIGHT.labels(self._group).set(self._dispatcher.in_flight + self._dispatcher.waiting)
@@ -293,6 +231,9 @@ class PollLoop:
 
     def _place(self, owned: OwnedPartition) -> TopicPartition:
         return TopicPartition(self._names.topic(owned.topic), owned.partition)
+
+    def _places(self, partitions: Iterable[OwnedPartition]) -> list[tuple[TopicPartition, OwnedPartition]]:
+        return [(self._place(owned), owned) for owned in partitions]
 
 
 def _remove_lag(group: str, owned: OwnedPartition) -> None:

@@ -3,8 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+OVERHEAD = 500
+"""Bytes that a record costs besides its key, value and headers."""
 RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
@@ -13,12 +15,25 @@ class PauseReason(StrEnum):
 
     BACK_PRESSURE = "back-pressure"
     WAITING = "waiting"
+    SPAN = "span"
 
 
 class Record:
     """One record as it was read; key, value and header values are bytes until somebody decodes them."""
 
-    __slots__ = ("done", "headers", "key", "offset", "owned", "size", "timestamp_ms", "value")
+    __slots__ = (
+        "broken",
+        "done",
+        "headers",
+        "kept",
+        "key",
+        "offset",
+        "owned",
+        "prepared",
+        "size",
+        "timestamp_ms",
+        "value",
+    )
 
     def __init__(
         self,
@@ -35,8 +50,21 @@ class Record:
         self.value = value
         self.headers = headers
         self.timestamp_ms = timestamp_ms
-        self.size = len(value or b"") + len(key or b"")
+        self.size = OVERHEAD + len(value or b"") + len(key or b"") + sum(len(v or b"") for _, v in headers)
         self.done = False
+        self.prepared = False
+        self.kept: Any = None
+        self.broken = 0
+
+    def keep(self, prepared: Any) -> None:
+        """Remember what `prepare` returned, so that a transaction that must be repeated repeats only itself."""
+        self.prepared = True
+        self.kept = prepared
+
+    def free(self) -> None:
+        """Let go of the payload: a done record stays known by its offset until those before it are done."""
+        self.value = self.kept = None
+        self.headers = ()
 
     @property
     def topic(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from offsetzero import logs
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.consumers.calls import CallReader
+from offsetzero.consumers.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.handling import Handling
@@ -22,7 +22,7 @@ from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool, async_pool, pool
 from offsetzero.topics import cluster
-from offsetzero.topics.catalogue import group_topics
+from offsetzero.topics.catalogue import SCHEMAS, TOPICS, group_topics
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
@@ -62,7 +62,7 @@ class GroupRuntime:
         self._stopping = threading.Event()
         self._crash: BaseException | None = None
         self._schemas = SchemaLog(settings)
-        self._codec = Codec(self._schemas.find)
+        self._codec = Codec(lookup_outside_loops(self._schemas.find))
         for event_type in group.routes:
             if (event := event_class(event_type)) is not None:
                 self._codec.schema(event)  # a model without an Avro form is found here, not at its first record
@@ -97,6 +97,7 @@ class GroupRuntime:
                 dispatcher,
                 settings.groups,
                 self._clock,
+                producer.purge,
             )
             workers = self._workers(dispatcher, producer, connections, concurrency)
             dispatcher.on_runnable(workers.wake)
@@ -107,6 +108,8 @@ class GroupRuntime:
                 log.info("group started", group=group.name, topics=self._sources, concurrency=concurrency)
                 while not self._stopping.is_set():
                     loop.turn()
+                    if producer.fatal is not None:
+                        raise GroupStopped(f"group {group.name}: the producer failed for good: {producer.fatal}")
                 left = loop.drain(settings.groups.drain_seconds)
             finally:
                 self._stopping.set()
@@ -130,7 +133,8 @@ class GroupRuntime:
         """The group's topics with their ids; its own retry and dead-letter topics are made if missing."""
         tiers = [tier.name for tier in self._policy.tiers]
         partitions = cluster.partition_count(self._settings, self._sources)
-        cluster.ensure(self._settings, group_topics(self._group.name, partitions, tiers))
+        own = group_topics(self._group.name, partitions, tiers)
+        cluster.ensure(self._settings, [*own, *(topic for topic in TOPICS if topic.name == SCHEMAS)])
         return cluster.topic_ids(self._settings, [*self._sources, *self._retries])
 
     def _config(self) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.failures import Failure, FailureClass
 from offsetzero.retry.policy import DeadLetter, Retry, RetryPolicy
 from offsetzero.store import processed
+from offsetzero.store.availability import is_away
 from offsetzero.store.database import Pool
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, run
 from offsetzero.topics.names import Names
 
-DATABASE_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 _BACKOFF_MAX = 30.0  # seconds between tries while the broker or the database is away
 
 log = logs.get(__name__)
@@ -134,6 +134,8 @@ class Settler:
             metrics.APPENDS_FAILED.labels(self._group.name, topic).inc()
             log.error("append refused", topic=topic, record=str(record), error=str(error))
 
+        if not record.owned.active:
+            return False  # another member owns it by now, and will append it
         return self._until_done(call, send, (PublishError,), refused)
 
     def _write(self, call: Call, script: Callable[[], Script[None]]) -> bool:
@@ -141,10 +143,13 @@ class Settler:
             with self._pool.connection() as connection:
                 run(connection, script())
 
-        def away(error: Exception) -> None:
-            log.warning("database away", record=str(call.record), error=str(error))
+        def refused(error: Exception) -> None:
+            # Away, or refusing what we write: in both cases nothing may be committed past this record.
+            (log.warning if is_away(error) else log.error)(
+                "outcome not written", record=str(call.record), error=str(error)
+            )
 
-        return self._until_done(call, write, DATABASE_AWAY, away)
+        return self._until_done(call, write, (psycopg.Error, PoolTimeout), refused)
 
     def _until_done(
         self,
@@ -153,19 +158,21 @@ class Settler:
         expected: tuple[type[Exception], ...],
         told: Callable[[Exception], None],
     ) -> bool:
-        """Try until it works: nothing is committed past this record meanwhile."""
+        """Try until it works: nothing is committed past this record meanwhile.
+
+        Once at least, also after a revocation: the outcome row of a dead letter that is in the log belongs to it.
+        """
         backoff = 0.5
-        while call.record.owned.active:
+        while True:
             try:
                 action()
             except expected as error:
                 told(error)
             else:
                 return True
-            if self._stopping.wait(backoff):
+            if self._stopping.wait(backoff) or not call.record.owned.active:
                 return False
             backoff = min(_BACKOFF_MAX, backoff * 2)
-        return False
 
     def _tell(self, call: Call, failure: Failure, decision: object) -> None:
         write = log.error if failure.failure_class is FailureClass.BUG else log.warning
@@ -175,7 +182,7 @@ class Settler:
             event_type=call.meta.type,
             failure=failure.failure_class.value,
             reason=failure.reason,
-            detail=failure.detail,
+            detail=failure.internal or failure.detail,
             next=type(decision).__name__.lower(),
             exc_info=failure.__cause__ if failure.failure_class is FailureClass.BUG else None,
         )

@@ -73,7 +73,11 @@ class ThreadWorkers:
     def _run(self) -> None:
         try:
             while (record := self._dispatcher.take()) is not None:
-                end(self._dispatcher, record, self._handling.work(record))
+                ending = Ending.LEFT
+                try:
+                    ending = self._handling.work(record)
+                finally:
+                    end(self._dispatcher, record, ending)
         except BaseException as error:
             self._crashed(error)
 
@@ -128,6 +132,7 @@ class LoopWorkers:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.set_default_executor(self._threads)  # for asyncio.to_thread in handlers: one owner for all threads
         try:
             self._loop.run_until_complete(self._main())
         except BaseException as error:
@@ -151,11 +156,11 @@ class LoopWorkers:
             task.add_done_callback(self._ended)
 
     async def _one(self, record: Record) -> None:
+        ending = Ending.LEFT
         try:
             ending = await self._handling.work_async(record)
-        except asyncio.CancelledError:
-            ending = Ending.LEFT
-        end(self._dispatcher, record, ending)
+        finally:
+            end(self._dispatcher, record, ending)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -17,14 +17,22 @@ def configure(*, process: str, json: bool | None = None, level: str = "INFO") ->
         level: the lowest level that is written.
     """
     as_json = not sys.stderr.isatty() if json is None else json
+
+    def name_process(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        line.setdefault("process", process)  # not a context variable: threads do not inherit those
+        return line
+
     shared: list[structlog.typing.Processor] = [
+        name_process,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+        structlog.processors.JSONRenderer()
+        if as_json  # plain: the other formatters print the local variables of each frame, secrets among them
+        else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -47,7 +55,6 @@ def configure(*, process: str, json: bool | None = None, level: str = "INFO") ->
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(process=process)
 
 
 def get(name: str) -> Logger:

@@ -11,7 +11,7 @@ EVENTS_HANDLED = Counter(
 )  # `outcome` is a value of offsetzero.store.processed.Outcome, `duplicate` or `ignored`
 HANDLER_SECONDS = Histogram(
     "offsetzero_handler_seconds",
-    "Time in one call of a handler, its transaction included",
+    "Time in prepare, handler and transaction of one record",
     ["group", "type"],
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
@@ -23,7 +23,7 @@ APPENDS_FAILED = Counter(
     ["group", "topic"],
 )
 LAG_RECORDS = Gauge(
-    "offsetzero_lag_records", "High watermark minus committed position", ["group", "topic", "partition"]
+    "offsetzero_lag_records", "High watermark minus the lowest undone offset", ["group", "topic", "partition"]
 )
 IN_FLIGHT = Gauge("offsetzero_in_flight_records", "Records delivered to this process and not done", ["group"])
 PAUSES = Counter("offsetzero_partition_pauses", "Partitions paused for back-pressure", ["group"])

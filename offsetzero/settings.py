@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -22,7 +22,18 @@ from pydantic_settings import (
 from offsetzero.errors import ConfigurationError
 
 PREFIX = "OFFSETZERO_"
+
+
+def _no_other_topic(name: str) -> str:
+    if name in ("dlq", "redrive"):
+        raise ValueError("is the name of another topic of each group")
+    return name
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+TierName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$"), AfterValidator(_no_other_topic)]
 
 
 class _Section(BaseModel):
@@ -36,8 +47,8 @@ class KafkaSettings(_Section):
     """`host:port`, several with commas between them."""
     options: dict[str, str] = {}
     """Passed to librdkafka as they are, as a JSON object: TLS, SASL and the like."""
-    namespace: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]*$", max_length=60)] = ""
-    """Prefix of all topics, group ids and transactional ids, for several environments on one cluster."""
+    namespace: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._-]*[._-])?$", max_length=60)] = ""
+    """Prefix of all topics, group ids and transactional ids, for several environments on one cluster: `staging.`"""
     replication_factor: Annotated[int, Field(ge=1)] = 1
     """Replicas of a topic when it is made; 3 in production."""
     partitions: Annotated[int, Field(ge=1)] = 6
@@ -53,7 +64,7 @@ class KafkaSettings(_Section):
 class RetrySettings(_Section):
     """What happens after a failure that is worth another try."""
 
-    delays: dict[str, Seconds] = {"retry-1m": 60.0, "retry-10m": 600.0}
+    delays: dict[TierName, Seconds] = {"retry-1m": 60.0, "retry-10m": 600.0}
     """The tiers in order, seconds each, as a JSON object. A tier's name is the suffix of its topic."""
 
 
@@ -82,7 +93,7 @@ class ApiSettings(_Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """Port to bind; 0 takes a free one and logs it."""
     max_upload_bytes: Annotated[int, Field(gt=0)] = 50 * 1024 * 1024
-    """A larger upload is refused with 413."""
+    """Bytes; a larger upload is refused with 413, and a larger object that an event names is not read."""
     required_steps: Annotated[list[str], Field(min_length=1)] = ["indexer", "summariser"]
     """The groups that must finish before a run ends; as JSON in the environment."""
     pool_size: Annotated[int, Field(ge=1)] = 10
@@ -111,6 +122,19 @@ class GroupSettings(_Section):
     """Bytes of keys and values fetched and not done."""
     drain_seconds: Seconds = 20.0
     """How long running handlers may take to end after SIGTERM."""
+
+
+class DocumentSettings(_Section):
+    """Reading of documents, in child processes of indexer and summariser; what each document may take."""
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 2
+    """Documents that one process of a group reads at once; each takes up to one core and 100 MB besides `memory`."""
+    memory: Annotated[int, Field(ge=64 * 1024 * 1024)] = 512 * 1024 * 1024
+    """Bytes of memory for one document; one that needs more fails as `too-much-memory`."""
+    cpu_seconds: Annotated[int, Field(ge=1)] = 60
+    """Seconds of computing for one document; one that needs more fails as `too-slow`."""
+    wall_seconds: Seconds = 120.0
+    """Seconds from start to end for one document, on a busy machine too; past them it fails as `too-slow`."""
 
 
 class Settings(BaseSettings):
@@ -144,6 +168,7 @@ class Settings(BaseSettings):
     api: ApiSettings = ApiSettings()
     webhooks: WebhookSettings = WebhookSettings()
     groups: GroupSettings = GroupSettings()
+    documents: DocumentSettings = DocumentSettings()
 
     @field_validator("database_url")
     @classmethod
@@ -291,7 +316,9 @@ def _read_endpoints(home: Path) -> dict[str, str]:
 
 def _describe(item: Any) -> str:
     name = PREFIX + "__".join(str(part) for part in item["loc"]).upper()
-    shown = "" if any(word in name for word in ("URL", "KEY", "OPTIONS")) else f" (got {item['input']!r})"
+    # The value of a variable that does not exist may be a password in the wrong place.
+    hidden = item["type"] == "extra_forbidden" or any(word in name for word in ("URL", "KEY", "OPTIONS"))
+    shown = "" if hidden else f" (got {item['input']!r})"
     return f"{name}: {item['msg']}{shown}"
 
 

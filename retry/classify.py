@@ -1,20 +1,32 @@
 """Makes one of the taxonomy's classes of whatever a handler raised."""
 
+import errno
+import re
+import socket
 import sys
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import confluent_kafka
 import psycopg
 from pydantic import ValidationError
 
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.errors import DecodeError, InvalidEvent, PublishError
-from offsetzero.retry.failures import Bug, Failure, Permanent, Poison, ProviderDown, Throttled, Transient
+from offsetzero.errors import PublishError
+from offsetzero.retry.failures import Bug, Failure, FailureClass, Permanent, ProviderDown, Throttled, Transient
 
 TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
-_DETAIL = 500  # characters of a foreign message that are worth keeping
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,3})?", re.ASCII)
+_LIMITS = "54"  # SQLSTATE class of program limits: too large for an index, too complex; no later try helps
+_NETWORK = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT})
+_SEVERITY = (
+    FailureClass.TRANSIENT,
+    FailureClass.THROTTLED,
+    FailureClass.PROVIDER_DOWN,
+    FailureClass.PERMANENT,
+    FailureClass.POISON,
+    FailureClass.BUG,
+)
 
 
 def classify(error: BaseException, clock: Clock = SYSTEM) -> Failure:
@@ -35,20 +47,46 @@ def classify(error: BaseException, clock: Clock = SYSTEM) -> Failure:
 
 
 def _other(error: BaseException) -> Failure:
-    said = f"{type(error).__name__}: {error}"[:_DETAIL]
-    if isinstance(error, DecodeError | InvalidEvent):
-        return Poison("unreadable", said)
+    said = _said(error)
+    if isinstance(error, BaseExceptionGroup):
+        return _worst(error, said)
     if isinstance(error, ValidationError):
         return Permanent("invalid", f"{error.error_count()} invalid fields of {error.title}")
-    if isinstance(error, psycopg.OperationalError):  # deadlocks and serialization failures are among them
-        return Transient("database", said)
+    if isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(_LIMITS):
+        return Transient("database", "the database could not do it now", internal=said)
     if isinstance(error, confluent_kafka.KafkaException):
-        return Transient("kafka", said) if error.args and error.args[0].retriable() else Bug("kafka", said)
-    if isinstance(error, PublishError):
-        return Transient("kafka", said) if error.retriable else Bug("kafka", said)
-    if isinstance(error, ConnectionError | TimeoutError):
-        return Transient("connection", said)
-    return Bug(type(error).__name__, said)
+        retriable = bool(error.args) and error.args[0].retriable()
+    elif isinstance(error, PublishError):
+        retriable = error.retriable
+    else:
+        retriable = _is_network(error)
+    if retriable:
+        return Transient("connection", "another system could not be reached", internal=said)
+    return Bug(type(error).__name__, "an unexpected error; operators see it in the log", internal=said)
+
+
+def _worst(error: BaseExceptionGroup[BaseException], said: str) -> Failure:
+    """A group of failures is as bad as its worst member."""
+    members = [classify(member) for member in error.exceptions]
+    worst = max(members, key=lambda member: _SEVERITY.index(member.failure_class))
+    waits = [member.retry_after for member in members if member.retry_after is not None]
+    return type(worst)(worst.reason, worst.detail, retry_after=max(waits, default=None), internal=said)
+
+
+def _is_network(error: BaseException) -> bool:
+    if isinstance(error, ConnectionError | TimeoutError | socket.gaierror):
+        return True
+    if isinstance(error, OSError) and error.errno in _NETWORK:
+        return True
+    # The object store's client raises GenericError for whatever its store or the way to it did.
+    return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an exception of somebody's own that cannot even be shown
+        return f"{type(error).__name__} (its text cannot be shown)"
 
 
 def _http(error: BaseException, clock: Clock) -> Failure | None:
@@ -58,7 +96,7 @@ def _http(error: BaseException, clock: Clock) -> Failure | None:
     if isinstance(error, httpx.HTTPStatusError):
         return of_status(error.response.status_code, error.response.headers.get("retry-after"), clock)
     if isinstance(error, httpx.TransportError):
-        return Transient("connection", f"{type(error).__name__}: {error}"[:_DETAIL])
+        return Transient("connection", "the provider could not be reached", internal=_said(error))
     return None
 
 
@@ -81,17 +119,16 @@ def of_status(status: int, retry_after: str | None = None, clock: Clock = SYSTEM
     return Permanent(f"provider-{status}", detail)
 
 
-def _seconds(value: Any, clock: Clock) -> float | None:
+def _seconds(value: str | None, clock: Clock) -> float | None:
+    """Seconds of a `Retry-After`; None for what is neither a number of seconds nor a date."""
     if not value:
         return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
+    if _SECONDS.fullmatch(value.strip()):
+        return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - clock.now()).total_seconds())
+    except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - clock.now()).total_seconds())

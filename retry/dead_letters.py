@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from confluent_kafka.admin import AdminClient
 
 from offsetzero.clock import SYSTEM
-from offsetzero.errors import InvalidEvent, TopicError
+from offsetzero.errors import DecodeError, InvalidEvent, TopicError
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
@@ -109,6 +109,11 @@ def _parse(group: str, message: Message) -> DeadLetter:
     except InvalidEvent:
         meta = None
     _, failed_at_ms = message.timestamp()
+    here = Origin("", message.topic() or "", partition, offset)
+    try:
+        hop = retry_headers.read(headers, here, failed_at_ms)
+    except DecodeError:  # somebody else wrote it: it is shown all the same
+        hop = Hop(here, timestamp_ms=failed_at_ms)
     return DeadLetter(
         group=group,
         partition=partition,
@@ -117,7 +122,7 @@ def _parse(group: str, message: Message) -> DeadLetter:
         key=message.key(),
         value=message.value(),
         headers=kept,
-        hop=retry_headers.read(headers, Origin("", message.topic() or "", partition, offset), failed_at_ms),
+        hop=hop,
         meta=meta,
         failure=ours.get("oz_failure", ""),
         reason=ours.get("oz_reason", ""),

@@ -8,13 +8,16 @@
     ├── Poison         cannot be read at all: dead-lettered at the first failure, original bytes kept
     └── Bug            an exception nobody expected: one more try, then dead-lettered with its stack
 
-Handlers raise the first five; what else they raise is made into one of them by `offsetzero.retry.classify`.
+Handlers raise the first five; what else they raise is made into one of the six by `offsetzero.retry.classify`.
 """
 
 from enum import StrEnum
 from typing import ClassVar
 
 from offsetzero.errors import FailedHandling
+
+MAX_REASON, MAX_DETAIL = 100, 1000  # characters
+MAX_RETRY_AFTER = 24 * 60 * 60.0
 
 
 class FailureClass(StrEnum):
@@ -33,17 +36,22 @@ class Failure(FailedHandling):
 
     Args:
         reason: a stable lower-case code for people and programs, such as `password-needed`.
-        detail: one sentence for people; ends up in runs and dead letters, so no personal text.
-        retry_after: seconds that must pass before another try, where the other side said so.
+        detail: one sentence for people; users see it in their runs, so no personal text and nothing internal.
+        retry_after: seconds that must pass before another try, where the other side said so; at most a day counts.
+        internal: what only operators may see, in logs and dead letters: the text of a foreign exception.
+
+    Text is cleaned and cut here, once: it goes into headers, logs and the database, which refuse NUL and lone
+    surrogates, and a 2 MB reason would make a dead letter too large.
     """
 
     failure_class: ClassVar[FailureClass]
 
-    def __init__(self, reason: str, detail: str = "", *, retry_after: float | None = None) -> None:
-        self.reason = reason
-        self.detail = detail
-        self.retry_after = retry_after
-        super().__init__(f"{reason}: {detail}" if detail else reason)
+    def __init__(self, reason: str, detail: str = "", *, retry_after: float | None = None, internal: str = "") -> None:
+        self.reason = _clean(reason, MAX_REASON) or "unknown"
+        self.detail = _clean(detail, MAX_DETAIL)
+        self.internal = _clean(internal, MAX_DETAIL)
+        self.retry_after = None if retry_after is None else min(max(0.0, retry_after), MAX_RETRY_AFTER)
+        super().__init__(f"{self.reason}: {self.detail}" if self.detail else self.reason)
 
 
 class Transient(Failure):
@@ -80,3 +88,8 @@ class Bug(Failure):
     """An exception that no rule explains."""
 
     failure_class = FailureClass.BUG
+
+
+def _clean(text: str, limit: int) -> str:
+    shown = "".join(c if c.isprintable() or c == "\n" else " " for c in str(text)[:limit])
+    return shown.encode(errors="backslashreplace").decode()

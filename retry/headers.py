@@ -102,12 +102,12 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         "oz_redrive_no": hop.redrive_no,
         "oz_failure": failure.failure_class.value,
         "oz_reason": failure.reason,
-        "oz_detail": _cut(failure.detail, _DETAIL_BYTES),
+        "oz_detail": _cut(failure.internal or failure.detail, _DETAIL_BYTES),
         "oz_fingerprint": fingerprint(failure),
     }
     if failure.failure_class is FailureClass.BUG and failure.__cause__ is not None:
-        ours["oz_stack"] = _cut("".join(traceback.format_exception(failure.__cause__)), _STACK_BYTES, tail=True)
-    return kept + [(name, str(value).encode()) for name, value in ours.items()]
+        ours["oz_stack"] = _cut(_stack(failure.__cause__), _STACK_BYTES, tail=True)
+    return kept + [(name, str(value).encode(errors="backslashreplace")) for name, value in ours.items()]
 
 
 def fingerprint(failure: Failure) -> str:
@@ -121,8 +121,15 @@ def fingerprint(failure: Failure) -> str:
     return hashlib.sha256(re.sub(r"\d+", "0", "|".join(parts)).encode()).hexdigest()[:16]
 
 
+def _stack(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # its text cannot be shown; where it came from can
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
 def _cut(text: str, limit: int, *, tail: bool = False) -> str:
-    data = text.encode()
+    data = text.encode(errors="backslashreplace")
     if len(data) <= limit:
         return text
     kept = data[-limit:] if tail else data[:limit]

@@ -110,18 +110,23 @@ def main() -> None:
     """Run the command line: what goes wrong on purpose is one message and exit status 1."""
     try:
         app(prog_name="offsetzero")
-    except ConfigurationError as error:
-        _say("Configuration:\n" + "\n".join(f"  {line}" for line in error.problems))
-        sys.exit(1)
-    except OffsetzeroError as error:
-        _say(f"Error: {error}")
-        sys.exit(1)
     except Exception as error:
-        explanation = _explain(error)
-        if explanation is None:
+        if not report(error):
             raise
-        _say(f"Error: {explanation}")
         sys.exit(1)
+
+
+def report(error: Exception) -> bool:
+    """Say on standard error what went wrong; False for an error that nobody foresaw."""
+    if isinstance(error, ConfigurationError):
+        _say("Configuration:\n" + "\n".join(f"  {line}" for line in error.problems))
+    elif isinstance(error, OffsetzeroError):
+        _say(f"Error: {error}")
+    elif (explanation := _explain(error)) is not None:
+        _say(f"Error: {explanation}")
+    else:
+        return False
+    return True
 
 
 def _explain(error: Exception) -> str | None:

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -29,8 +29,10 @@ def run_group(
     OFFSETZERO_GROUPS__DRAIN_SECONDS. A second signal ends it at once. Start more processes to share the partitions.
     """
     from offsetzero import logs, metrics, settings
+    from offsetzero.cli.app import report
     from offsetzero.consumers import registry
     from offsetzero.consumers.runtime import GroupRuntime
+    from offsetzero.errors import OffsetzeroError
 
     config = settings.load(needs=frozenset({"kafka", "database"}))
     group = registry.load(name)
@@ -39,9 +41,20 @@ def run_group(
     _stop_on_signals(runtime.stop)
     port = metrics.serve(config.metrics_port, config.metrics_host)
     logs.get(__name__).info("metrics served", url=f"http://{config.metrics_host}:{port}/metrics")
-    if runtime.run():
-        sys.stderr.flush()
-        os._exit(EXIT_UNFINISHED)  # their threads cannot be ended in another way
+    try:
+        left = runtime.run()
+    except OffsetzeroError as error:
+        report(error)
+        _end(1)
+    if left:
+        _end(EXIT_UNFINISHED)
+
+
+def _end(status: int) -> NoReturn:
+    """End now: the interpreter would wait for threads of handlers that never return."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @app.command("list")

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.record import OVERHEAD, OwnedPartition, Record
 from support import ManualClock
 
 KEYS = [b"a", b"b", b"c", None]
@@ -137,11 +137,12 @@ def test_room_counts_records_and_bytes() -> None:
     dispatcher.add([record(1, b"a", 100), record(2, b"b", 100)])
     assert dispatcher.wait_for_room(10, 10_000, 0) == 8
     assert dispatcher.wait_for_room(2, 10_000, 0.01) == 0
-    assert dispatcher.wait_for_room(10, 150, 0.01) == 0
+    assert dispatcher.wait_for_room(10, 2 * OVERHEAD + 150, 0.01) == 0
     taken = dispatcher.take_nowait()
     assert taken is not None
     dispatcher.finish(taken, done=True)
-    assert dispatcher.wait_for_room(2, 150, 0) == 1
+    assert dispatcher.wait_for_room(2, 2 * OVERHEAD + 150, 0) == 1
+    assert (taken.done, taken.value) == (True, None), "a done record holds no payload"
 
 
 def test_wait_idle_names_what_still_runs() -> None:

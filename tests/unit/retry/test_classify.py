@@ -1,8 +1,11 @@
 """What handlers raise, and the class that each becomes."""
 
+import errno
+import socket
 from datetime import UTC, datetime
 
 import httpx
+import obstore
 import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -50,8 +53,15 @@ def status(code: int, **headers: str) -> httpx.HTTPStatusError:
         (PublishError("no leader", code="NOT_LEADER", retriable=True), FailureClass.TRANSIENT),
         (PublishError("too large", code="MSG_SIZE_TOO_LARGE"), FailureClass.BUG),
         (invalid(), FailureClass.PERMANENT),
-        (DecodeError("bytes"), FailureClass.POISON),
-        (InvalidEvent("no ce_id"), FailureClass.POISON),
+        (DecodeError("raised by a handler: the record was fine"), FailureClass.BUG),
+        (InvalidEvent("raised by a handler: it published nonsense"), FailureClass.BUG),
+        (socket.gaierror(-2, "no such host"), FailureClass.TRANSIENT),
+        (OSError(errno.EHOSTUNREACH, "no route"), FailureClass.TRANSIENT),
+        (OSError(errno.ENOENT, "no such file"), FailureClass.BUG),
+        (obstore.exceptions.GenericError("503 from the store"), FailureClass.TRANSIENT),
+        (ExceptionGroup("two", [TimeoutError(), ConnectionResetError()]), FailureClass.TRANSIENT),
+        (ExceptionGroup("two", [TimeoutError(), KeyError("x")]), FailureClass.BUG),
+        (psycopg.errors.ProgramLimitExceeded(), FailureClass.BUG),
         (ZeroDivisionError(), FailureClass.BUG),
         (KeyError("x"), FailureClass.BUG),
     ],
@@ -71,9 +81,26 @@ def test_a_failure_stays_itself() -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("7", 7), ("1.5", 1.5), ("-3", 0), ("Wed, 01 Jan 2025 00:00:30 GMT", 30), ("soon", None)],
+    [
+        ("7", 7),
+        ("1.5", 1.5),
+        ("-3", None),
+        ("Wed, 01 Jan 2025 00:00:30 GMT", 30),
+        ("soon", None),
+        ("inf", None),
+        ("nan", None),
+        ("1e18", None),
+        ("999999999", 86400),
+        ("Mon, 01 Jan 99999999999999999 00:00:00 GMT", None),
+    ],
 )
 def test_retry_after_in_seconds_or_as_a_date(value: str, seconds: float | None) -> None:
     clock = ManualClock(datetime(2025, 1, 1, tzinfo=UTC))
     assert classify(status(429, retry_after=value), clock).retry_after == seconds
     assert classify(status(503, retry_after=value), clock).retry_after == seconds
+
+
+def test_users_see_a_sentence_and_operators_the_text() -> None:
+    failure = classify(ConnectionRefusedError("db-internal.example:5432 refused user app"))
+    assert "db-internal" not in failure.detail
+    assert "db-internal" in failure.internal

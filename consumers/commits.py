@@ -1,0 +1,84 @@
+"""Commits of offsets: the lowest undone record of each partition, and what became of the last commit."""
+
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from offsetzero import logs
+from offsetzero.clock import Clock
+from offsetzero.consumers.record import OwnedPartition
+
+log = logs.get(__name__)
+
+
+class Commits:
+    """Commits for one member; belongs to the polling thread.
+
+    Args:
+        group: for log lines.
+        clock: bounds waits.
+    """
+
+    def __init__(self, group: str, clock: Clock) -> None:
+        self._group = group
+        self._clock = clock
+        self._unanswered = 0
+        self._sent: dict[tuple[str, int], OwnedPartition] = {}
+
+    def commit(self, consumer: Consumer, partitions: Iterable[tuple[TopicPartition, OwnedPartition]]) -> None:
+        """Ask the broker to store where each partition stands, if that has changed; returns before it has."""
+        offsets = self._changed(partitions)
+        if not offsets:
+            return
+        try:
+            consumer.commit(offsets=offsets, asynchronous=True)
+            self._unanswered += 1
+        except KafkaException as error:
+            self._failed(offsets, error.args[0])
+
+    def commit_now(self, consumer: Consumer, partitions: Iterable[tuple[TopicPartition, OwnedPartition]]) -> None:
+        """The same, and wait for the answer: while a partition is being revoked there is no later.
+
+        The broker has just taken part in the rebalance, so the answer is near.
+        """
+        offsets = self._changed(partitions)
+        if not offsets:
+            return
+        try:
+            self._look_at(None, consumer.commit(offsets=offsets, asynchronous=False))
+        except KafkaException as error:
+            self._failed(offsets, error.args[0])
+
+    def settle(self, consumer: Consumer, seconds: float) -> bool:
+        """Wait for the answers of the commits on their way, `seconds` at most; False when one did not come."""
+        deadline = self._clock.monotonic() + seconds
+        while self._unanswered > 0 and self._clock.monotonic() < deadline:
+            consumer.poll(0.05)
+        return self._unanswered == 0
+
+    def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """The client's callback, called from `poll`."""
+        self._unanswered -= 1
+        self._look_at(error, partitions)
+
+    def _changed(self, partitions: Iterable[tuple[TopicPartition, OwnedPartition]]) -> list[TopicPartition]:
+        offsets = []
+        for place, owned in partitions:
+            offset = owned.committable()
+            if offset is not None and offset != owned.committed:
+                owned.committed = offset
+                self._sent[place.topic, place.partition] = owned
+                offsets.append(TopicPartition(place.topic, place.partition, offset))
+        return offsets
+
+    def _look_at(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        failed = [place for place in partitions if error or place.error]
+        if failed:
+            self._failed(failed, error or failed[0].error)
+
+    def _failed(self, partitions: list[TopicPartition], error: object) -> None:
+        for place in partitions:
+            if (owned := self._sent.get((place.topic, place.partition))) is not None:
+                owned.committed = None  # so that the next round tries again
+        shown = [f"{place.topic}/{place.partition}" for place in partitions]
+        log.warning("commit failed", group=self._group, partitions=shown, error=str(error))

@@ -1,0 +1,107 @@
+"""Back-pressure: fetch less first; pause as the last resort, for the client throws its prefetch away then."""
+
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import Consumer, TopicPartition
+
+from offsetzero import metrics
+from offsetzero.clock import Clock
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.record import OwnedPartition, PauseReason
+from offsetzero.settings import GroupSettings
+
+WAIT_SECONDS = 0.05
+FULL_SECONDS = 1.0  # without room for so long, partitions are paused: not polling would look like a dead member
+MAX_WAITING = 100_000  # records of retry topics kept in memory until they are due
+MAX_SPAN = 20_000  # records from the lowest undone one of a partition to the last: what a crash reads again
+
+
+class Pressure:
+    """Decides how much is fetched; belongs to the polling thread.
+
+    Args:
+        consumer: paused and resumed.
+        place: a partition by its name on the cluster.
+        group: for metrics.
+        retries: topics whose records wait in memory until they are due.
+        dispatcher: says how much is in flight.
+        limits: how much may be.
+        clock: for how long there was no room.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        place: Callable[[OwnedPartition], TopicPartition],
+        group: str,
+        retries: frozenset[str],
+        dispatcher: Dispatcher,
+        limits: GroupSettings,
+        clock: Clock,
+    ) -> None:
+        self._consumer = consumer
+        self._place = place
+        self._group = group
+        self._retries = retries
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._clock = clock
+        self._full_since: float | None = None
+
+    def room(self, owned: Iterable[OwnedPartition]) -> int:
+        """How many records to fetch now, after waiting a moment for room; 0 for none.
+
+        Without room for a second everything is paused, and the answer is 1: polling goes on, for the membership.
+        """
+        partitions = list(owned)
+        limits, dispatcher = self._limits, self._dispatcher
+        room = dispatcher.wait_for_room(limits.max_in_flight, limits.max_in_flight_bytes, WAIT_SECONDS)
+        self._bound_waiting([one for one in partitions if one.topic in self._retries])
+        self._bound_spans(partitions)
+        if room > 0:
+            self._full_since = None
+            if dispatcher.has_drained(limits.max_in_flight // 2, limits.max_in_flight_bytes // 2):
+                self.resume(partitions, PauseReason.BACK_PRESSURE)
+            return room
+        now = self._clock.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        if now - self._full_since < FULL_SECONDS:
+            return 0
+        self.pause(partitions, PauseReason.BACK_PRESSURE)
+        return 1
+
+    def pause(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
+        """Fetch nothing more of these until `resume` with the same reason."""
+        for owned in partitions:
+            if not owned.pauses:
+                self._consumer.pause([self._place(owned)])
+                metrics.PAUSES.labels(self._group).inc()
+            owned.pauses.add(reason)
+
+    def resume(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
+        """Take a reason away; a partition without any is fetched again."""
+        for owned in partitions:
+            if reason in owned.pauses:
+                owned.pauses.discard(reason)
+                if not owned.pauses:
+                    self._consumer.resume([self._place(owned)])
+
+    def _bound_waiting(self, retry_partitions: list[OwnedPartition]) -> None:
+        share = max(
+            self._dispatcher.waiting / MAX_WAITING,
+            self._dispatcher.waiting_bytes / self._limits.max_in_flight_bytes,
+        )
+        if share > 1:
+            self.pause(retry_partitions, PauseReason.WAITING)
+        elif share <= 0.5:
+            self.resume(retry_partitions, PauseReason.WAITING)
+
+    def _bound_spans(self, partitions: list[OwnedPartition]) -> None:
+        for owned in partitions:
+            if owned.topic in self._retries:
+                continue  # a record that waits for its due time is no reason to read no further
+            if owned.undone > MAX_SPAN:
+                self.pause([owned], PauseReason.SPAN)
+            elif owned.undone <= MAX_SPAN // 2:
+                self.resume([owned], PauseReason.SPAN)
