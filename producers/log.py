@@ -18,6 +18,16 @@ __all__ = ["Delivery", "LogProducer", "RecordMetadata"]
 
 _log = logging.getLogger(__name__)
 
+
+def _is_news(line: logging.LogRecord) -> bool:
+    """A producer asks for its id again and again while a new broker loads its state: no news for anybody."""
+    text = line.getMessage()
+    return not (text.startswith("GETPID") and text.endswith("retrying"))
+
+
+_client_log = logging.getLogger(f"{__name__}.client")
+_client_log.addFilter(_is_news)
+
 MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 """As the retry topics' `max.message.bytes`: what fits a source fits there with more headers."""
 _POLL_SECONDS = 0.1
@@ -48,7 +58,7 @@ class LogProducer:
         self.fatal: str | None = None
         """Why this producer can never send again, once it cannot."""
         config = {"linger.ms": linger * 1000, **_config(settings, transactional_id, delivery_timeout)}
-        self._producer = Producer({**config, "error_cb": self._on_error}, logger=_log)
+        self._producer = Producer({**config, "error_cb": self._on_error}, logger=_client_log)
         self._delivery_timeout = delivery_timeout
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -106,6 +116,8 @@ class LogProducer:
                     on_delivery=delivery.acknowledge,
                     **options,
                 )
+                if self._closed.is_set():  # closed meanwhile: nobody else would fetch its answer
+                    self._producer.flush(1.0)
                 return delivery
             except BufferError:
                 deadline = self._await_space(topic, deadline)

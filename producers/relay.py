@@ -17,6 +17,7 @@ from offsetzero.producers.log import LogProducer
 from offsetzero.producers.outbox import CHANNEL
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.settings import Settings
+from offsetzero.store.availability import is_away
 from offsetzero.topics.names import Names
 
 _log = logs.get(__name__)
@@ -67,6 +68,7 @@ class Relay:
         self._names = Names(settings.kafka.namespace)
         self._clock = clock
         self._blocked = Blocked(clock)
+        self._pause = _FIRST_PAUSE
         self._measured = self._pruned = float("-inf")
 
     def run(self, stop: threading.Event) -> None:
@@ -75,22 +77,22 @@ class Relay:
         Raises:
             ConfigurationError: the database has no outbox.
         """
-        pause = _FIRST_PAUSE
         while not stop.is_set():
             try:
                 with self._connect() as connection:
-                    pause = _FIRST_PAUSE
                     self._serve(connection, stop)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                _log.warning("relay: the database is away; trying again", error=str(error), pause_seconds=pause)
             except psycopg.errors.UndefinedTable as error:
                 raise ConfigurationError("the database has no table outbox; run `offsetzero migrate`") from error
+            except psycopg.Error as error:
+                if not is_away(error) and not isinstance(error, psycopg.OperationalError):
+                    raise
+                _log.warning("relay: the database is away; trying again", error=str(error), pause_seconds=self._pause)
             except PublishError as error:
-                _log.warning("relay: the broker is away; trying again", error=str(error), pause_seconds=pause)
+                _log.warning("relay: the broker is away; trying again", error=str(error), pause_seconds=self._pause)
             else:
                 continue
-            stop.wait(pause)
-            pause = min(pause * 2, _LAST_PAUSE)
+            stop.wait(self._pause)
+            self._pause = min(self._pause * 2, _LAST_PAUSE)
 
     def _connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(
@@ -132,6 +134,7 @@ class Relay:
             PublishError: the broker is away. What it did acknowledge is marked.
         """
         claimed = connection.execute(_CLAIM, (self._blocked.now(), BATCH)).fetchall()
+        self._pause = _FIRST_PAUSE  # it serves again
         rows = [Row(*columns) for columns in claimed]
         if not rows:
             return False

@@ -12,7 +12,15 @@ AsyncConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 Pool: TypeAlias = ConnectionPool[Connection]
 AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
-_SESSION = {"options": "-c TimeZone=UTC", "connect_timeout": 10}
+_SESSION = {
+    "options": "-c TimeZone=UTC",
+    "connect_timeout": 10,
+    # A peer that died without a word is noticed in half a minute, not in the two hours of the kernel.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 def pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 30.0) -> Pool:

@@ -381,3 +381,25 @@ def test_the_schema_of_a_users_own_event_is_in_the_log_before_the_event(
     reader = Codec(log.find)
     assert reader.decode_fields(message.value() or b"") == {"number": "1", "cents": 5}
     log.close()
+
+
+def test_it_waits_while_the_database_only_reads(
+    settings: Settings,
+    connection: psycopg.Connection,
+    read: Callable[..., list[Message]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A failover leaves a server that reads and does not write: SQLSTATE 25006, which is no OperationalError."""
+    name = settings.database_url.get_secret_value().rpartition("/")[2]
+    with connection.transaction():
+        event_id = outbox.add(connection, _deleted())
+    connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with running(settings):
+        wait_until(lambda: "away" in capsys.readouterr().out, what="a first refusal")
+        connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+            (name,),
+        )
+        wait_until(lambda: _unpublished(connection) == 0, what="the mark")
+    assert {dict(message.headers() or [])["ce_id"] for message in read("documents", 1)} == {str(event_id).encode()}
