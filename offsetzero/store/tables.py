@@ -9,7 +9,6 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    Computed,
     DateTime,
     ForeignKey,
     Index,
@@ -147,6 +146,8 @@ indexed_documents = Table(
     Column("pages", Integer, nullable=False),
     Column("indexed_at", _Time, nullable=False, server_default=_NOW),
     Column("removed_at", _Time),
+    Column("language", Text, nullable=False, server_default=text("'simple'")),
+    Index("ix_indexed_documents_tenant_id_language", "tenant_id", "language"),
 )
 
 chunks = Table(
@@ -162,13 +163,8 @@ chunks = Table(
     Column("tenant_id", Text, nullable=False),
     Column("page", Integer, nullable=False),
     Column("text", Text, nullable=False),
-    Column(
-        "words",
-        TSVECTOR,
-        # Without angle brackets: PostgreSQL takes `<String>` for a tag and leaves its words out.
-        Computed("to_tsvector('simple'::regconfig, translate(text, '<>', '  '))", persisted=True),
-        nullable=False,
-    ),
+    Column("words", TSVECTOR, nullable=False),  # made by offsetzero.store.index with the language's configuration
+    Column("language", Text, nullable=False, server_default=text("'simple'")),
     PrimaryKeyConstraint("document_id", "number"),
     Index("ix_chunks_words", "words", postgresql_using="gin"),
 )
