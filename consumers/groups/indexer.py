@@ -28,12 +28,19 @@ def add(event: DocumentUploaded, ctx: Context) -> None:
         return
     pieces = [(chunk.number, chunk.page, chunk.text) for chunk in chunks.split(found.pages)]
     name = clean_line(event.name)[:255]
-    if not run(ctx.connection, index.put(event.document_id, event.tenant_id, name, len(found.pages), pieces)):
+    stored = index.put(event.document_id, event.tenant_id, name, len(found.pages), pieces, found.language)
+    if not run(ctx.connection, stored):
         ctx.warn(DELETED)
         return
     for warning in found.warnings:
         ctx.warn(warning)
-    ctx.log.info("indexed", document_id=str(event.document_id), pages=len(found.pages), chunks=len(pieces))
+    ctx.log.info(
+        "indexed",
+        document_id=str(event.document_id),
+        pages=len(found.pages),
+        chunks=len(pieces),
+        language=found.language,
+    )
 
 
 @group.handler(DocumentDeleted)

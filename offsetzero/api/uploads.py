@@ -16,10 +16,9 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from offsetzero.api.problems import Problem
+from offsetzero.consumers.groups.documents import formats
 from offsetzero.consumers.groups.documents.cleaning import clean_line
 
-ACCEPTED = {".pdf": "application/pdf", ".txt": "text/plain"}
-"""The types that are taken, and the file names that tell them when the request does not."""
 FIELD = "file"
 _IN_MEMORY = 1024 * 1024
 _ENVELOPE = 64 * 1024  # bytes around the file: boundaries, headers, small fields
@@ -163,12 +162,11 @@ def _file_name(raw: bytes) -> str:
 
 def _content_type(declared: bytes, name: str) -> str:
     kind = parse_options_header(declared)[0].decode("ascii", "replace").lower()
-    if kind in ("", "application/octet-stream"):  # clients send these when they do not know
-        kind = ACCEPTED.get(PurePosixPath(name).suffix.lower(), kind)
-    if kind not in ACCEPTED.values():
-        accepted = ", ".join(ACCEPTED.values())
-        raise Problem(415, "unsupported-type", f"{name!r} is {kind or 'of an unknown type'!r}; accepted are {accepted}")
-    return kind
+    found = formats.find(kind, name)
+    if found is None:
+        said = f"{name!r} is {kind or 'of an unknown type'!r}"
+        raise Problem(415, "unsupported-type", f"{said}; accepted are {formats.ACCEPTED}")
+    return found.content_type
 
 
 def _too_large(limit: int) -> Problem:

@@ -1,7 +1,6 @@
 """The object store: content of documents stays out of the log, events carry its URI (claim check)."""
 
 from functools import lru_cache
-from pathlib import Path
 from typing import IO
 
 import obstore
@@ -15,6 +14,10 @@ _PART = 5 * 1024 * 1024  # the smallest that S3 takes; two at once bound the mem
 
 class ObjectMissing(OffsetzeroError):
     """The object is not there, or the URI is not one of this store."""
+
+
+class ObjectTooLarge(OffsetzeroError):
+    """The object has more bytes than the caller can take."""
 
 
 class Objects:
@@ -44,23 +47,28 @@ class Objects:
         except FileNotFoundError:
             return
 
-    def download(self, uri: str, path: Path) -> None:
+    def download(self, uri: str, file: IO[bytes], limit: int) -> None:
         """Write an object to a file, a megabyte at a time.
 
         Args:
             uri: as `uri()` gave it. Any other is refused: an event must not make this process read what lies
                 outside the store.
+            file: where it is written, from where the file stands.
+            limit: most bytes of the object.
 
         Raises:
             ObjectMissing: it is not there, or not of this store.
+            ObjectTooLarge: it is larger than the limit.
         """
         try:
             found = obstore.get(self._store, self._key(uri))
         except FileNotFoundError as error:
             raise ObjectMissing(f"{uri}: no such object") from error
-        with path.open("wb") as file:
-            for chunk in found.stream(min_chunk_size=_CHUNK):
-                file.write(chunk)
+        size = found.meta["size"]
+        if size > limit:
+            raise ObjectTooLarge(f"{uri}: the object has {size} bytes; at most {limit} are read")
+        for chunk in found.stream(min_chunk_size=_CHUNK):
+            file.write(chunk)
 
     def _key(self, uri: str) -> str:
         key = uri.removeprefix(self._url + "/")

@@ -1,18 +1,17 @@
-"""The text of an uploaded document: fetch its object, read it by its type."""
+"""The text of an uploaded document: fetch its object, have it read in a process of its own."""
 
 import tempfile
-from pathlib import Path
+from typing import IO
 
 from offsetzero.consumers.context import Context
-from offsetzero.consumers.groups.documents import pdf, plain
+from offsetzero.consumers.groups.documents import formats
 from offsetzero.consumers.groups.documents.pages import Extracted
+from offsetzero.consumers.groups.extraction import shared
 from offsetzero.retry.failures import Permanent
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.store import documents
-from offsetzero.store.objects import ObjectMissing, Objects
+from offsetzero.store.objects import ObjectMissing, Objects, ObjectTooLarge
 from offsetzero.store.script import run
-
-READERS = {"application/pdf": pdf.read, "text/plain": plain.read}
 
 DELETED = "the document was deleted before it could be worked on"
 
@@ -24,19 +23,26 @@ def load(event: DocumentUploaded, ctx: Context) -> Extracted | None:
         None when the document was deleted: there is nothing to do.
 
     Raises:
-        Permanent: `unsupported-type`, `object-missing`, and what the readers raise.
-        Poison: `corrupt`.
+        Permanent: `unsupported-type`, `object-missing`, `too-large`, and what the readers raise.
+        Poison: `corrupt`, and what a document does to its reader; see `ReaderPool.read`.
+        Transient: the reader was lost for reasons outside the document.
     """
     with ctx.pool.connection() as connection:
         if run(connection, documents.is_deleted(event.document_id)):
             return None
-    reader = READERS.get(event.content_type)
-    if reader is None:
+    found = formats.find(event.content_type, event.name)
+    if found is None:
         raise Permanent("unsupported-type", f"no reader for {event.content_type[:100]!r}")
-    with tempfile.TemporaryDirectory(prefix="offsetzero-") as folder:
-        path = Path(folder) / "content"
-        try:
-            Objects(ctx.settings.objects).download(event.uri, path)
-        except ObjectMissing as error:
-            raise Permanent("object-missing", str(error)) from error
-        return reader(path)
+    # Without a name in the file system: nothing is left of it, however this process ends.
+    with tempfile.TemporaryFile(prefix="offsetzero-") as file:
+        _fetch(event, ctx, file)
+        return shared.pool(ctx.settings.documents).read(found.content_type, file)
+
+
+def _fetch(event: DocumentUploaded, ctx: Context, file: IO[bytes]) -> None:
+    try:
+        Objects(ctx.settings.objects).download(event.uri, file, ctx.settings.api.max_upload_bytes)
+    except ObjectMissing as error:
+        raise Permanent("object-missing", str(error)) from error
+    except ObjectTooLarge as error:
+        raise Permanent("too-large", str(error)) from error

@@ -1,6 +1,10 @@
 """What a reader returns: the pages of a document and what went wrong with some of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import IO, TypeAlias
+
+from offsetzero.store.languages import SIMPLE
 
 MAX_CHARACTERS = 5_000_000
 """Characters of a document that are worked on; the rest is left out with a warning (2,500 printed pages)."""
@@ -19,10 +23,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A document's pages in order, and sentences for people about what is missing."""
+    """A document's pages in order, and sentences for people about what is missing.
+
+    `language` is one of `offsetzero.store.languages`.
+    """
 
     pages: list[Page]
     warnings: list[str] = field(default_factory=list)
+    language: str = SIMPLE
 
     @property
     def has_text(self) -> bool:
@@ -33,6 +41,10 @@ class Extracted:
     def text(self) -> str:
         """All pages as one text."""
         return "\n\n".join(page.text for page in self.pages if page.text)
+
+
+Reader: TypeAlias = Callable[[IO[bytes]], Extracted]
+"""Reads a file from its start. Raises `Permanent` and `Poison`; what else it raises is a fault of ours."""
 
 
 def extracted(pages: list[Page], warnings: list[str]) -> Extracted:

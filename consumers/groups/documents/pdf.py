@@ -6,7 +6,7 @@ returns the order of reading.
 
 import threading
 import unicodedata
-from pathlib import Path
+from typing import IO
 
 import pypdfium2
 
@@ -19,19 +19,19 @@ _PDFIUM = threading.Lock()  # pdfium is not thread-safe, not even with a documen
 _SIGNATURE_WITHIN = 1024  # as other readers do: bytes before the header are tolerated
 
 
-def read(path: Path) -> Extracted:
+def read(file: IO[bytes]) -> Extracted:
     """The text of a PDF file.
 
     Raises:
         Permanent: `not-a-pdf`, `password-needed`, `no-pages`.
         Poison: `corrupt`, it starts like a PDF and neither library can read it.
     """
-    with path.open("rb") as file:
-        if b"%PDF-" not in file.read(_SIGNATURE_WITHIN + 5):
-            raise Permanent("not-a-pdf", "the file says it is a PDF and is not: it has no PDF header")
-    second = SecondReader(path)
+    data = file.read()
+    if b"%PDF-" not in data[: _SIGNATURE_WITHIN + 5]:
+        raise Permanent("not-a-pdf", "the file says it is a PDF and is not: it has no PDF header")
+    second = SecondReader(file)
     try:
-        texts, count = _by_pdfium(path)
+        texts, count = _by_pdfium(data)
     except pypdfium2.PdfiumError as error:
         # Asked first whatever the error is: pdfium says "password" of a file with no pages, too.
         count = _count(second, error)
@@ -42,13 +42,13 @@ def read(path: Path) -> Extracted:
     return extracted(pages, _warnings(len(texts), count, missing))
 
 
-def _by_pdfium(path: Path) -> tuple[list[str | None], int]:
+def _by_pdfium(data: bytes) -> tuple[list[str | None], int]:
     """Text of each page, None for one that cannot be read, and how many pages there are.
 
     The lock is given back between pages: a long document does not keep the short ones waiting.
     """
     with _PDFIUM:
-        document = pypdfium2.PdfDocument(path)
+        document = pypdfium2.PdfDocument(data)
         count = len(document)
     texts: list[str | None] = []
     try:

@@ -1,7 +1,7 @@
 """Text of plain text files: UTF-8, UTF-16 and UTF-32 by their byte order mark, else windows-1252."""
 
 import codecs
-from pathlib import Path
+from typing import IO
 
 from offsetzero.consumers.groups.documents.cleaning import clean
 from offsetzero.consumers.groups.documents.pages import MAX_CHARACTERS, Extracted, Page, extracted
@@ -28,19 +28,30 @@ _MOST_CONTROLS = 0.05  # share of control bytes above which a file is no text in
 _SAMPLE = 65_536
 
 
-def read(path: Path) -> Extracted:
+def read(file: IO[bytes]) -> Extracted:
     """The text of a plain text file; form feeds separate pages.
 
     Raises:
         Permanent: `not-text`, the content is something else.
     """
-    limit = 4 * MAX_CHARACTERS  # bytes: no encoding here takes more for a character
-    with path.open("rb") as file:
-        data = file.read(limit + 1)
-    text, encoding = _decode(data[:limit], complete=len(data) <= limit)
-    warnings = [] if len(data) <= limit else [f"only the first {limit:,} bytes were read"]
-    pages = [Page(number + 1, page, encoding) for number, page in enumerate(clean(text.split("\f")))]
+    text, encoding, warnings = decode(file)
+    pages = [Page(number, page, encoding) for number, page in enumerate(clean(text.split("\f")), 1)]
     return extracted(pages, warnings)
+
+
+def decode(file: IO[bytes]) -> tuple[str, str, list[str]]:
+    """Decode a text file: its text, the encoding, and warnings.
+
+    What is not valid UTF-8 and has no mark is windows-1252: guessing by frequencies takes such files for
+    Hebrew or Cyrillic (Tika's testTXT_win-1252.txt).
+
+    Raises:
+        Permanent: `not-text`.
+    """
+    limit = 4 * MAX_CHARACTERS  # bytes: no encoding here takes more for a character
+    data = file.read(limit + 1)
+    text, encoding = _decode(data[:limit], complete=len(data) <= limit)
+    return text, encoding, [] if len(data) <= limit else [f"only the first {limit:,} bytes were read"]
 
 
 def _decode(data: bytes, *, complete: bool) -> tuple[str, str]:

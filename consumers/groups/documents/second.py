@@ -3,8 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from pypdf import PdfReader
 from pypdf.errors import FileNotDecryptedError
@@ -22,12 +21,12 @@ class SecondReader:
     """pypdf on one file. Whatever it raises means that it cannot read the file or the page.
 
     Args:
-        path: the file.
+        file: the file; it is read from its start.
         monotonic: seconds, from any start.
     """
 
-    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
+    def __init__(self, file: IO[bytes], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
         self._monotonic = monotonic
         self._left = SECONDS
         self._reader: PdfReader | None = None
@@ -44,7 +43,7 @@ class SecondReader:
 
     def _open(self) -> PdfReader:
         if self._reader is None:
-            self._reader = PdfReader(self._path, strict=False)
+            self._reader = PdfReader(self._file, strict=False)
         return self._reader
 
     def _bounded(self, work: Callable[[], T]) -> T | None:
@@ -55,6 +54,8 @@ class SecondReader:
             return work()
         except FileNotDecryptedError:
             self.needs_password = self._unusable = True
+        except MemoryError:
+            raise  # says that this file needs too much, not that it is broken
         except Exception:  # a broken file makes it stumble over anything, RecursionError included
             self._unusable = self._reader is None
         finally:

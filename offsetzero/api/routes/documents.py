@@ -9,6 +9,7 @@ from offsetzero.api import intake, uploads
 from offsetzero.api.models import DocumentAnswer, IntakeAnswer, SummaryDetails
 from offsetzero.api.problems import not_found
 from offsetzero.api.services import Tenant, WithServices
+from offsetzero.consumers.groups.documents import formats
 from offsetzero.store import documents, summaries
 from offsetzero.store.documents import Document
 from offsetzero.store.script import Script
@@ -28,7 +29,7 @@ _FORM: dict[str, Any] = {
                         uploads.FIELD: {
                             "type": "string",
                             "format": "binary",
-                            "description": "application/pdf or text/plain",
+                            "description": f"One document: {formats.ACCEPTED}",
                         }
                     },
                 }

@@ -1,7 +1,6 @@
 """Each kind of PDF has its own outcome (design section 4a)."""
 
-from collections.abc import Callable
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import pdfs
@@ -12,21 +11,9 @@ from offsetzero.consumers.groups.documents import pages, pdf
 from offsetzero.consumers.groups.documents.second import SECONDS, SecondReader
 from offsetzero.retry.failures import Failure, Permanent, Poison
 
-Write = Callable[[bytes], Path]
 
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(data: bytes) -> Path:
-        path = tmp_path / "content"
-        path.write_bytes(data)
-        return path
-
-    return write
-
-
-def test_text_comes_page_by_page(write: Write) -> None:
-    found = pdf.read(write(pdfs.pdf("The first page.", "The second page.")))
+def test_text_comes_page_by_page() -> None:
+    found = pdf.read(BytesIO(pdfs.pdf("The first page.", "The second page.")))
     assert [(page.number, page.text, page.reader) for page in found.pages] == [
         (1, "The first page.", "pdfium"),
         (2, "The second page.", "pdfium"),
@@ -34,25 +21,25 @@ def test_text_comes_page_by_page(write: Write) -> None:
     assert found.warnings == []
 
 
-def test_a_word_that_the_page_hyphenates_is_whole(write: Write) -> None:
-    assert "We will compile this program." in pdf.read(write(pdfs.hyphenated("com", "pile"))).text
+def test_a_word_that_the_page_hyphenates_is_whole() -> None:
+    assert "We will compile this program." in pdf.read(BytesIO(pdfs.hyphenated("com", "pile"))).text
 
 
 @pytest.mark.parametrize("word", ["שלום", "مرحبا"])
-def test_right_to_left_text_is_in_the_order_of_reading(write: Write, word: str) -> None:
+def test_right_to_left_text_is_in_the_order_of_reading(word: str) -> None:
     """sample-files habibi.pdf: pdfium gives the word reversed, so that no search finds it."""
-    path = write(pdfs.right_to_left(word, after="hello"))
-    with pypdfium2.PdfDocument(path) as document:
+    data = pdfs.right_to_left(word, after="hello")
+    with pypdfium2.PdfDocument(data) as document:
         assert word not in document[0].get_textpage().get_text_range(), "this file no longer shows the fault"
-    assert word in pdf.read(path).text
+    assert word in pdf.read(BytesIO(data)).text
 
 
-def test_an_empty_user_password_is_no_obstacle(write: Write) -> None:
-    assert pdf.read(write(pdfs.encrypted("", "Open to all."))).text == "Open to all."
+def test_an_empty_user_password_is_no_obstacle() -> None:
+    assert pdf.read(BytesIO(pdfs.encrypted("", "Open to all."))).text == "Open to all."
 
 
-def test_no_text_is_a_warning_not_a_failure(write: Write) -> None:
-    found = pdf.read(write(pdfs.without_text()))
+def test_no_text_is_a_warning_not_a_failure() -> None:
+    found = pdf.read(BytesIO(pdfs.without_text()))
     assert not found.has_text
     assert found.warnings == [pages.NO_TEXT]
 
@@ -68,9 +55,9 @@ def test_no_text_is_a_warning_not_a_failure(write: Write) -> None:
         (b"%PDF-1.7\n" + bytes(range(256)) * 40, Poison, "corrupt"),
     ],
 )
-def test_what_cannot_be_read_says_why(write: Write, data: bytes, kind: type[Failure], reason: str) -> None:
+def test_what_cannot_be_read_says_why(data: bytes, kind: type[Failure], reason: str) -> None:
     with pytest.raises(kind) as caught:
-        pdf.read(write(data))
+        pdf.read(BytesIO(data))
     assert caught.value.reason == reason
     assert caught.value.detail
 
@@ -82,42 +69,42 @@ def test_what_cannot_be_read_says_why(write: Write, data: bytes, kind: type[Fail
         (b"6 0 obj\n<<", b"6 0 obj\n[["),
     ],
 )
-def test_a_bad_page_is_named_and_the_others_are_read(write: Write, damage: tuple[bytes, bytes]) -> None:
+def test_a_bad_page_is_named_and_the_others_are_read(damage: tuple[bytes, bytes]) -> None:
     """tika testPDF_bad_page_303226.pdf: the rest, with the bad ones named."""
     data = pdfs.pdf("The first page.", "The second page.", "The third page.")
     broken = data.replace(*damage)
     assert broken != data
-    found = pdf.read(write(broken))
+    found = pdf.read(BytesIO(broken))
     assert [page.text for page in found.pages] == ["The first page.", "", "The third page."]
     assert found.warnings == ["1 of 3 pages could not be read: 2"]
 
 
-def test_what_pdfium_cannot_open_is_read_by_pypdf(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_path: Path) -> tuple[list[str | None], int]:
+def test_what_pdfium_cannot_open_is_read_by_pypdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_data: bytes) -> tuple[list[str | None], int]:
         raise pypdfium2.PdfiumError("Failed to load document")
 
     monkeypatch.setattr(pdf, "_by_pdfium", refuse)
-    found = pdf.read(write(pdfs.pdf("Read in the second try.")))
+    found = pdf.read(BytesIO(pdfs.pdf("Read in the second try.")))
     assert [(page.text, page.reader) for page in found.pages] == [("Read in the second try.", "pypdf")]
 
 
-def test_a_huge_document_is_cut_and_says_so(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_document_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (pages, pdf):
         monkeypatch.setattr(module, "MAX_CHARACTERS", 30)
-    found = pdf.read(write(pdfs.pdf("The first page.", "The second page.", "The third page.")))
+    found = pdf.read(BytesIO(pdfs.pdf("The first page.", "The second page.", "The third page.")))
     assert sum(len(page.text) for page in found.pages) == 30
     assert found.warnings == ["only the first 2 of 3 pages were read", "only the first 30 characters were read"]
 
 
-def test_the_second_reader_stops_after_its_time(write: Write) -> None:
+def test_the_second_reader_stops_after_its_time() -> None:
     times = iter([0.0, 1.0, 2.0, 2.0 + SECONDS])
-    second = SecondReader(write(pdfs.pdf("one", "two")), monotonic=lambda: next(times))
+    second = SecondReader(BytesIO(pdfs.pdf("one", "two")), monotonic=lambda: next(times))
     assert second.count() == 2
     assert second.page(0) == "one"
     assert second.page(1) is None, "its time is over"
 
 
-def test_pdfium_is_only_called_under_its_lock(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pdfium_is_only_called_under_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """pdfium is not thread-safe: without it texts come out wrong or the process dies, now and then."""
     unlocked: list[str] = []
 
@@ -137,5 +124,5 @@ def test_pdfium_is_only_called_under_its_lock(write: Write, monkeypatch: pytest.
         watch(pypdfium2.PdfPage, name)
     for name in ("get_text_range", "close"):
         watch(pypdfium2.PdfTextPage, name)
-    pdf.read(write(pdfs.pdf("one", "two")))
+    pdf.read(BytesIO(pdfs.pdf("one", "two")))
     assert unlocked == []

@@ -1,6 +1,6 @@
 """Plain text in the encodings that people have."""
 
-from pathlib import Path
+from io import BytesIO
 
 import pytest
 
@@ -21,46 +21,38 @@ TEXT = "Grüße – “naïve” €5"
         (TEXT.encode("windows-1252"), "windows-1252"),
     ],
 )
-def test_the_encoding_is_found(tmp_path: Path, data: bytes, encoding: str) -> None:
+def test_the_encoding_is_found(data: bytes, encoding: str) -> None:
     """tika testTXT_win-1252.txt and its kin: the right characters, not replacement marks."""
-    found = plain.read(_file(tmp_path, data))
+    found = plain.read(BytesIO(data))
     assert (found.text, found.pages[0].reader) == (TEXT, encoding)
 
 
 @pytest.mark.parametrize(
     "data", [b"%PDF-1.7 not text", b"PK\x03\x04 a zip", bytes(range(256)) * 20, TEXT.encode("utf-16-le")]
 )
-def test_another_format_is_refused_for_good(tmp_path: Path, data: bytes) -> None:
+def test_another_format_is_refused_for_good(data: bytes) -> None:
     with pytest.raises(Permanent) as caught:
-        plain.read(_file(tmp_path, data))
+        plain.read(BytesIO(data))
     assert caught.value.reason == "not-text"
 
 
-def test_a_stray_nul_does_not_make_a_text_binary(tmp_path: Path) -> None:
-    assert plain.read(_file(tmp_path, b"one \0 odd byte in a long enough text")).text == (
-        "one odd byte in a long enough text"
-    )
+def test_a_stray_nul_does_not_make_a_text_binary() -> None:
+    assert plain.read(BytesIO(b"one \0 odd byte in a long enough text")).text == ("one odd byte in a long enough text")
 
 
-def test_form_feeds_separate_pages(tmp_path: Path) -> None:
-    found = plain.read(_file(tmp_path, b"first\fsecond"))
+def test_form_feeds_separate_pages() -> None:
+    found = plain.read(BytesIO(b"first\fsecond"))
     assert [(page.number, page.text) for page in found.pages] == [(1, "first"), (2, "second")]
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\t ", b"--- *** ---"])
-def test_no_words_is_a_warning(tmp_path: Path, data: bytes) -> None:
-    assert plain.read(_file(tmp_path, data)).warnings == [pages.NO_TEXT]
+def test_no_words_is_a_warning(data: bytes) -> None:
+    assert plain.read(BytesIO(data)).warnings == [pages.NO_TEXT]
 
 
-def test_a_huge_text_is_cut_between_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_text_is_cut_between_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain, "MAX_CHARACTERS", 25)  # 100 bytes: in the middle of the 34th euro sign
-    found = plain.read(_file(tmp_path, ("€" * 60).encode()))
+    found = plain.read(BytesIO(("€" * 60).encode()))
     assert found.pages[0].reader == "utf-8"
     assert found.text == "€" * 33
     assert found.warnings[0] == "only the first 100 bytes were read"
-
-
-def _file(folder: Path, data: bytes) -> Path:
-    path = folder / "content"
-    path.write_bytes(data)
-    return path
