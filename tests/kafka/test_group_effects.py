@@ -7,15 +7,24 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+from confluent_kafka.admin import AdminClient
 from kafka.conftest import await_dead_letters, await_effects, effects, uploaded
 
+from offsetzero import metrics
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.producers.log import LogProducer
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry import dead_letters
 from offsetzero.retry.failures import Permanent, Poison, Transient
+from offsetzero.schemas.cloudevents import AVRO, to_headers
+from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
+from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
+from offsetzero.topics import cluster, lag
+from offsetzero.topics.catalogue import group_topics
+from offsetzero.topics.names import Names
 from support import wait_until
 
 Running = Callable[..., contextlib.AbstractContextManager[Any]]
@@ -160,6 +169,66 @@ def test_the_last_failure_makes_a_dead_letter_with_the_original_bytes(
     assert letter.key == str(event.document_id).encode()
     assert letter.meta is not None
     assert letter.meta.id == "dead"
+
+
+def test_retry_and_dead_letter_records_carry_the_time_of_their_append(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """apache/kafka#22849: an old timestamp met retention, and dead letters vanished."""
+    old = 1_000_000_000_000
+    with LogProducer(settings) as producer:
+        topic = Names(settings.kafka.namespace).topic("documents")
+        producer.produce(topic, key=b"k", value=b"poison", timestamp_ms=old).result(10)
+    audit = ConsumerGroup("audit")
+    audit.handler(DocumentUploaded)(lambda event, ctx: note(ctx, event))
+    with running(audit):
+        [letter] = await_dead_letters(settings, "audit", 1)
+    assert letter.failed_at_ms > old + 1_000_000
+    assert letter.hop.timestamp_ms == old
+
+
+def test_nothing_is_done_before_its_dead_letter_is_in_the_log(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """arroyo (strict flush), spring-kafka#1494: committed past a dead letter that was never delivered."""
+    audit = ConsumerGroup("audit")
+    audit.handler(DocumentUploaded)(lambda event, ctx: note(ctx, event))
+    dlq, admin = Names(settings.kafka.namespace).topic("audit.dlq"), AdminClient(settings.kafka.client_config())
+    with running(audit):
+        admin.delete_topics([dlq])[dlq].result(10)
+        with LogProducer(settings) as producer:
+            topic = Names(settings.kafka.namespace).topic("documents")
+            producer.produce(topic, key=b"k", value=b"poison").result(10)
+        with Publisher(settings) as publisher:
+            publisher.publish(uploaded())
+        await_effects(database, 1)
+        refused = metrics.APPENDS_FAILED.labels("audit", "audit.dlq")._value
+        wait_until(lambda: refused.get() > 0, 60, what="a refused append")
+        assert _outcomes(database) == [(_outcomes(database)[0][0], "applied")]
+        assert sum(one.lag for one in lag.group_offsets(settings, "audit", ["documents"])) >= 1
+        cluster.ensure(settings, group_topics("audit", 6, ["retry-1m", "retry-10m"]))
+        await_dead_letters(settings, "audit", 1, 60)
+        wait_until(lambda: sum(one.lag for one in lag.group_offsets(settings, "audit")) == 0, what="lag 0")
+
+
+def test_aborted_transactions_are_not_read_and_do_not_count_as_lag(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """parallel-consumer#329: transaction markers, and the lag is never 0."""
+    audit = ConsumerGroup("audit")
+    audit.handler(DocumentUploaded)(lambda event, ctx: note(ctx, event))
+    topic = Names(settings.kafka.namespace).topic("documents")
+    with LogProducer(settings, transactional_id="test") as producer:
+        for name, end in [("kept", producer.commit), ("dropped", producer.abort)]:
+            event = uploaded(name=name)
+            producer.begin()
+            headers = to_headers(Metadata(id=name, source="/t", type=event.event_type), AVRO)
+            producer.produce(topic, key=event.key, value=Codec().encode(event), headers=headers).result(10)
+            end()
+    with running(audit):
+        await_effects(database, 1)
+        wait_until(lambda: sum(one.lag for one in lag.group_offsets(settings, "audit")) == 0, what="lag 0")
+    assert [row[1] for row in effects(database)] == ["kept"]
 
 
 def test_a_bug_gets_one_more_try_and_then_a_dead_letter_with_its_stack(

@@ -69,6 +69,10 @@ def test_a_partition_paused_for_back_pressure_is_read_again_after_a_rebalance(
     assert Counter(note for _, note, _ in rows) == Counter(str(number) for number in range(600))
 
 
+def _duplicates() -> float:
+    return metrics.EVENTS_HANDLED.labels("audit", "document.uploaded", "duplicate")._value.get()
+
+
 def _pauses() -> float:
     return metrics.PAUSES.labels("audit")._value.get()
 
@@ -111,7 +115,7 @@ def test_a_handler_that_does_not_end_is_named_and_its_record_read_again(
 def test_a_member_that_joins_under_load_loses_and_doubles_nothing(
     settings: Settings, topics: None, database: psycopg.Connection
 ) -> None:
-    gate, started = threading.Event(), list[str]()
+    gate, started, doubles = threading.Event(), list[str](), _duplicates()
     gate.set()
     with Publisher(settings) as publisher:
         for number in range(2000):
@@ -120,7 +124,14 @@ def test_a_member_that_joins_under_load_loses_and_doubles_nothing(
     wait_until(lambda: len(started) > 100)
     second = RunningGroup(gated(gate, started), settings)
     wait_until(lambda: members(settings) == 2, 60, what="two members")
+    for member in lag.group_state(settings, "audit").members:
+        by_topic = {
+            topic: {number for name, number in member.assignment if name == topic}
+            for topic in ("documents", "documents.bulk", "audit.retry-1m", "audit.retry-10m")
+        }
+        assert len(set(map(frozenset, by_topic.values()))) == 1, "a partition and its retry topics have one owner"
     second.stop()
     rows = await_effects(database, 2000, 60)
+    assert _duplicates() == doubles, "what was done was committed before the partition went"
     first.stop()
     assert Counter(note for _, note, _ in rows) == Counter(str(number) for number in range(2000))

@@ -1,0 +1,108 @@
+"""Stands in for the client's Consumer and records what is asked of it: the polling thread's rules without a broker."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicPartition
+
+
+class FakeMessage:
+    """What the client hands out."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        key: bytes | None = b"k",
+        headers: list[tuple[str, bytes]] | None = None,
+        timestamp_ms: int = 0,
+        error: KafkaError | None = None,
+    ) -> None:
+        self._topic, self._partition, self._offset = topic, partition, offset
+        self._key, self._headers, self._timestamp, self._error = key, headers or [], timestamp_ms, error
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._timestamp
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+
+class FakeConsumer:
+    """Delivers what a test put into `messages`, except from paused partitions."""
+
+    def __init__(self, config: dict[str, Any], **_options: Any) -> None:
+        self.on_commit: Callable[..., None] = config["on_commit"]
+        self.config = config
+        self.messages: deque[FakeMessage] = deque()
+        self.paused: set[tuple[str, int]] = set()
+        self.committed: dict[tuple[str, int], int] = {}
+        self.commit_error: KafkaError | None = None
+        self.polls = 0
+        self.closed = False
+        self._answers: list[list[TopicPartition]] = []
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self.topics = topics
+        self.callbacks = callbacks
+
+    def poll(self, _timeout: float) -> FakeMessage | None:
+        self.polls += 1
+        for partitions in self._answers:
+            self.on_commit(self.commit_error, partitions)
+        self._answers.clear()
+        return self._next()
+
+    def consume(self, count: int, _timeout: float) -> list[FakeMessage]:
+        found = []
+        while len(found) < count and (message := self._next()) is not None:
+            found.append(message)
+        return found
+
+    def _next(self) -> FakeMessage | None:
+        for message in self.messages:
+            if (message.topic(), message.partition()) not in self.paused:
+                self.messages.remove(message)
+                return message
+        return None
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {(one.topic, one.partition) for one in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {(one.topic, one.partition) for one in partitions}
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition] | None:
+        if self.commit_error is None:
+            self.committed |= {(one.topic, one.partition): one.offset for one in offsets}
+        if asynchronous:
+            self._answers.append(offsets)
+            return None
+        return offsets
+
+    def get_watermark_offsets(self, _place: TopicPartition, *, cached: bool) -> tuple[int, int]:
+        return -1001, -1001
+
+    def close(self) -> None:
+        self.closed = True

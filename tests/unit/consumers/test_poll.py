@@ -1,0 +1,264 @@
+"""The polling thread's rules: what is committed and when, what is paused, what ends the group."""
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from unit.consumers.fake_client import FakeConsumer, FakeMessage
+
+from offsetzero.consumers import pressure
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.poll import PollLoop
+from offsetzero.consumers.record import Record
+from offsetzero.errors import GroupStopped
+from offsetzero.settings import GroupSettings
+from offsetzero.topics.names import Names
+from support import ManualClock
+
+
+class Loop:
+    """A PollLoop on a fake client, with partitions 0 and 1 of `documents` and `audit.retry-1m` assigned."""
+
+    def __init__(self, **limits: int) -> None:
+        self.clock = ManualClock()
+        self.dispatcher = Dispatcher(self.clock)
+        self.lost = 0
+        made: list[FakeConsumer] = []
+
+        def make(config: dict[str, object], **options: object) -> FakeConsumer:
+            made.append(FakeConsumer(config, **options))
+            return made[0]
+
+        self.loop = PollLoop(
+            {},
+            {"documents": "id-1"},
+            {"audit.retry-1m": "id-2"},
+            "audit",
+            Names("t."),
+            self.dispatcher,
+            GroupSettings(**limits),
+            self.clock,
+            self.on_lost,
+            make,  # type: ignore[arg-type]
+        )
+        self.client = made[0]
+        self.loop.subscribe()
+        self.places = [TopicPartition(f"t.{name}", n) for name in ("documents", "audit.retry-1m") for n in (0, 1)]
+        self.client.callbacks["on_assign"](self.client, self.places)
+
+    def on_lost(self) -> None:
+        self.lost += 1
+
+    def deliver(self, offset: int, partition: int = 0, topic: str = "documents", **given: object) -> None:
+        message = FakeMessage(f"t.{topic}", partition, offset, key=str(offset).encode(), **given)  # type: ignore[arg-type]
+        self.client.messages.append(message)
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.clock.advance(seconds)
+        self.loop.turn()
+
+    def take(self) -> Record:
+        record = self.dispatcher.take_nowait()
+        assert record is not None
+        return record
+
+
+def test_done_records_are_committed_up_to_the_first_that_is_not() -> None:
+    loop = Loop()
+    for offset in (3, 4, 7):
+        loop.deliver(offset)
+    loop.turn()
+    first, second, third = loop.take(), loop.take(), loop.take()
+    for done in (third, first):
+        loop.dispatcher.finish(done, done=True)
+    loop.turn(2)
+    assert loop.client.committed == {("t.documents", 0): 4}
+    loop.dispatcher.finish(second, done=True)
+    loop.turn(2)
+    assert loop.client.committed == {("t.documents", 0): 8}
+
+
+def test_the_end_of_a_partition_is_committed_past_markers() -> None:
+    loop = Loop()
+    loop.deliver(3)
+    loop.deliver(6, error=KafkaError(KafkaError._PARTITION_EOF))
+    loop.turn()
+    loop.dispatcher.finish(loop.take(), done=True)
+    loop.turn(2)
+    assert loop.client.committed == {("t.documents", 0): 6}
+
+
+def test_a_failed_commit_is_tried_again() -> None:
+    loop = Loop()
+    loop.deliver(0)
+    loop.turn()
+    loop.dispatcher.finish(loop.take(), done=True)
+    loop.client.commit_error = KafkaError(KafkaError.STALE_MEMBER_EPOCH)
+    loop.turn(2)
+    loop.turn()
+    assert loop.client.committed == {("t.documents", 0): 0}
+    loop.client.commit_error = None
+    loop.turn(2)
+    assert loop.client.committed == {("t.documents", 0): 1}
+
+
+def test_a_revoked_partition_is_committed_at_once_and_never_again() -> None:
+    loop = Loop()
+    loop.deliver(0)
+    loop.deliver(1)
+    loop.turn()
+    first, second = loop.take(), loop.take()
+    loop.dispatcher.finish(first, done=True)
+    before = loop.clock.monotonic()
+    loop.dispatcher.postpone(second, 60)  # so that nothing runs: the revocation need not wait
+    loop.client.callbacks["on_revoke"](loop.client, loop.places[:1])
+    assert loop.client.committed == {("t.documents", 0): 1}
+    assert loop.clock.monotonic() == before
+    loop.turn(120)
+    assert loop.dispatcher.take_nowait() is None, "the postponed record belongs to another member now"
+    loop.turn(2)
+    assert loop.client.committed == {("t.documents", 0): 1}
+
+
+def test_a_lost_partition_is_not_committed_and_its_appends_are_given_up() -> None:
+    """confluent-kafka-dotnet#1861, karafka#3216."""
+    loop = Loop()
+    loop.deliver(0)
+    loop.turn()
+    loop.dispatcher.finish(loop.take(), done=True)
+    loop.client.callbacks["on_lost"](loop.client, loop.places[:1])
+    loop.turn(2)
+    assert loop.client.committed == {("t.documents", 0): 0}
+    assert loop.lost == 1
+
+
+def test_empty_and_partial_lists_are_deltas() -> None:
+    """librdkafka#3337: lists taken as whole assignments."""
+    loop = Loop()
+    loop.client.callbacks["on_assign"](loop.client, [])
+    loop.client.callbacks["on_revoke"](loop.client, [])
+    loop.client.callbacks["on_revoke"](loop.client, loop.places[1:2])
+    loop.deliver(0)
+    loop.deliver(0, partition=1)
+    loop.turn()
+    assert loop.take().partition == 0
+    assert loop.dispatcher.take_nowait() is None, "partition 1 was revoked"
+
+
+def test_a_pause_ends_with_the_assignment() -> None:
+    loop = Loop(max_in_flight=2)
+    for offset in range(4):
+        loop.deliver(offset)
+    loop.turn()
+    for _ in range(4):
+        loop.turn(0.6)
+    assert ("t.documents", 0) in loop.client.paused
+    loop.client.callbacks["on_revoke"](loop.client, loop.places[:1])
+    loop.client.callbacks["on_assign"](loop.client, loop.places[:1])
+    assert ("t.documents", 0) not in loop.client.paused
+
+
+def test_without_room_it_pauses_and_goes_on_polling_and_resumes_at_half() -> None:
+    loop = Loop(max_in_flight=4)
+    for offset in range(8):
+        loop.deliver(offset)
+    loop.turn()
+    assert loop.dispatcher.in_flight == 4
+    loop.turn()
+    polls = loop.client.polls
+    loop.turn(pressure.FULL_SECONDS + 0.1)
+    loop.turn()
+    assert len(loop.client.paused) == 4
+    assert loop.client.polls > polls, "a member that does not poll is evicted"
+    assert loop.dispatcher.in_flight == 4
+    loop.dispatcher.finish(loop.take(), done=True)
+    loop.turn()
+    assert loop.client.paused, "hysteresis: one free place is no reason to fetch anew"
+    loop.dispatcher.finish(loop.take(), done=True)
+    loop.turn()
+    assert not loop.client.paused
+
+
+def test_a_long_span_behind_one_undone_record_pauses_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """parallel-consumer#329: bounded span in flight."""
+    monkeypatch.setattr(pressure, "MAX_SPAN", 10)
+    loop = Loop()
+    for offset in range(30):
+        loop.deliver(offset)
+    loop.turn()
+    stuck = loop.take()
+    while (record := loop.dispatcher.take_nowait()) is not None:
+        loop.dispatcher.finish(record, done=True)
+    loop.turn()
+    assert loop.client.paused == {("t.documents", 0)}
+    loop.dispatcher.finish(stuck, done=True)
+    loop.turn(2)
+    loop.turn()
+    assert loop.client.paused == set()
+
+
+def retry(loop: Loop, offset: int, due_in_ms: int, appended_ago_ms: int = 0) -> None:
+    now = loop.clock.now_ms()
+    headers = [("oz_due", str(now + due_in_ms).encode())]
+    loop.deliver(offset, topic="audit.retry-1m", headers=headers, timestamp_ms=now - appended_ago_ms)
+
+
+def test_a_retry_record_runs_when_it_is_due_and_not_before() -> None:
+    loop = Loop()
+    retry(loop, 0, 2_000)
+    loop.turn()
+    loop.turn(1.9)
+    assert loop.dispatcher.take_nowait() is None
+    loop.turn(0.1)
+    assert loop.take().topic == "audit.retry-1m"
+
+
+def test_a_clock_that_steps_back_makes_nobody_wait_longer_than_was_meant() -> None:
+    loop = Loop()
+    retry(loop, 0, 2_000)
+    loop.clock.step(-3600)
+    loop.turn()
+    loop.turn(2.1)
+    assert loop.take().offset == 0
+
+
+def test_waiting_records_are_bounded_in_number_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pressure, "MAX_WAITING", 3)
+    loop = Loop()
+    for offset in range(5):
+        retry(loop, offset, 60_000)
+    loop.deliver(0)
+    loop.turn()
+    loop.turn()
+    assert loop.client.paused == {("t.audit.retry-1m", 0), ("t.audit.retry-1m", 1)}
+    assert loop.take().topic == "documents", "source topics flow meanwhile"
+    loop = Loop(max_in_flight_bytes=1_000)
+    for offset in range(3):
+        retry(loop, offset, 60_000)
+    loop.turn()
+    loop.turn()
+    assert loop.client.paused == {("t.audit.retry-1m", 0), ("t.audit.retry-1m", 1)}
+
+
+@pytest.mark.parametrize("code", [KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_an_error_that_no_waiting_mends_stops_the_group(code: int) -> None:
+    loop = Loop()
+    loop.deliver(0, error=KafkaError(code))
+    with pytest.raises(GroupStopped, match="audit"):
+        loop.turn()
+
+
+def test_a_passing_error_is_passed_over() -> None:
+    loop = Loop()
+    loop.deliver(0, error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    loop.deliver(1)
+    loop.turn()
+    assert loop.take().offset == 1
+
+
+def test_closing_commits_first_and_does_not_wait_for_ever() -> None:
+    loop = Loop()
+    loop.deliver(0)
+    loop.turn()
+    loop.dispatcher.finish(loop.take(), done=True)
+    loop.loop.close()
+    assert loop.client.committed == {("t.documents", 0): 1}
+    assert loop.client.closed
