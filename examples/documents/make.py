@@ -42,16 +42,15 @@ HANDBOOK = [
     Operations Handbook
 
     This handbook tells the engineer on duty what to do when the event pipeline needs attention. Each
-    chapter starts with the alert, names the first thing to look at, and ends with the way back to
-    normal operation. Keep calm, write down what you do, and ask for a second pair of eyes before you
-    change data.
+    chapter names the first thing to look at, and ends with the way back to normal operation. Keep calm,
+    write down what you do, and ask for a second pair of eyes before you change data.
     """,
     """\
     Consumer lag
 
-    The alert fires when the oldest record that a group has not finished is older than five minutes.
-    Look at the members of the group first. A group without members does not consume: start it again. A
-    group whose members are all busy is too slow: add members up to the number of partitions.
+    The lag of a group is the number of records that it has not finished. Look at the members of the
+    group first. A group without members does not consume: start it again. A group whose members are all
+    busy is too slow: add members up to the number of partitions.
 
     When one partition lags alone, look at its oldest record. A record that waits for its retry delays
     only the records of its own key. The other keys of the partition go on.
@@ -66,19 +65,19 @@ HANDBOOK = [
     unavailable is dead-lettered after its last retry. The original bytes are kept in both cases, with
     the reason, the attempt and the place in the log where the record came from.
 
-    Read the dead letters of the group, and group them by reason. Repair the cause first: deploy the
-    fix, or wait for the provider. Then redrive the dead letters of that reason. A redrive reaches only
-    the group that failed; no other subscriber sees the event twice.
+    Read the dead letters of the group, and sort them by reason. Repair the cause first: deploy the
+    fix, or wait for the provider. Then upload the document again: after a run that failed, the same file
+    starts a new one. A file that is corrupt must be repaired by whoever sent it.
     """,
     """\
-    Replay
+    New subscribers
 
-    A projection can be rebuilt from offset zero while the old one keeps serving searches. The rebuild
-    reads everything that the log retains, and writes a new generation beside the live one. When the
-    new generation has caught up, one transaction switches the readers over.
+    A new group reads from offset zero: everything that the log retains, then whatever follows. It has
+    offsets, retry topics and dead letters of its own, and no other group notices it. Watch its lag fall
+    to see when it has caught up.
 
-    Never delete a topic to force a replay. Offsets of a deleted topic mean nothing in a new one, and
-    the groups stop with an error that names the gap.
+    Never delete a topic to start over. Offsets of a deleted topic mean nothing in a new one. A new group
+    under another name costs nothing, and leaves everything as it is.
     """,
 ]
 

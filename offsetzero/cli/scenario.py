@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DOCUMENTS = ("policy.pdf", "corrupt.pdf", "handbook.pdf")
 READABLE = ("policy.pdf", "handbook.pdf")
 READERS = ("indexer", "summariser")
-QUERY = "redrive dead letters"
+QUERY = "dead letters by reason"
 _DEADLINE = 90.0  # seconds for all runs and webhooks
 _ENDED = {"succeeded", "failed", "cancelled"}
 
