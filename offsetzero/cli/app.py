@@ -32,6 +32,7 @@ _MAP = {
     "api": _Entry("serve:api", "HTTP: take documents, show runs, search, webhook subscriptions", _RUN),
     "relay": _Entry("serve:relay", "Publish what services wrote into the outbox table", _RUN),
     "migrate": _Entry("serve:migrate", "Bring the database to this version's tables", _RUN),
+    "keys": _Entry("keys:app", "API keys of tenants: create, list, revoke", _RUN),
     "publish": _Entry("publish:publish", "Append one event to the log", _LOG),
     "topics": _Entry("topics:app", "Declared and existing topics: plan, apply, list", _LOG),
     "schema": _Entry("schema:app", "Contracts of the events: freeze, check", _LOG),

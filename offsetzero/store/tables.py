@@ -45,6 +45,7 @@ api_keys = Table(
     Column("hint", Text, nullable=False),
     Column("created_at", _Time, nullable=False, server_default=_NOW),
     Column("revoked_at", _Time),
+    Column("name", Text, nullable=False, server_default=""),
 )
 
 # What tenants uploaded. `version` is the document's ce_sequence.

@@ -3,6 +3,8 @@
 import hashlib
 import re
 import secrets
+from dataclasses import dataclass
+from datetime import datetime
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.store.database import Connection
@@ -10,10 +12,28 @@ from offsetzero.store.script import Script, run
 
 PREFIX = "ozk_"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_ID = re.compile(r"[0-9a-f]{12}")
 
 
-def create_key(connection: Connection, tenant_id: str) -> str:
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """What is known of a key: never the key itself. `hint` is its beginning and end, `name` what it is for."""
+
+    id: str
+    tenant_id: str
+    name: str
+    hint: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+def create_key(connection: Connection, tenant_id: str, name: str = "") -> str:
     """Make a new key for a tenant, in the caller's transaction.
+
+    Args:
+        connection: the database.
+        tenant_id: whose documents the key opens.
+        name: what it is for, to be found in the list of keys.
 
     Returns:
         The key. It is not stored and cannot be shown again.
@@ -21,10 +41,10 @@ def create_key(connection: Connection, tenant_id: str) -> str:
     Raises:
         ConfigurationError: the tenant id is not made of 1 to 64 letters, digits, `_` or `-`.
     """
-    return run(connection, new_key(tenant_id))
+    return run(connection, new_key(tenant_id, name))
 
 
-def new_key(tenant_id: str) -> Script[str]:
+def new_key(tenant_id: str, name: str = "") -> Script[str]:
     """As `create_key`, for any kind of connection."""
     if not _TENANT.fullmatch(tenant_id):
         raise ConfigurationError(
@@ -32,10 +52,25 @@ def new_key(tenant_id: str) -> Script[str]:
         )
     key = PREFIX + secrets.token_urlsafe(32)
     yield (
-        "INSERT INTO api_keys (key_hash, tenant_id, hint) VALUES (%s, %s, %s)",
-        (_hash(key), tenant_id, f"{key[:8]}…{key[-4:]}"),
+        "INSERT INTO api_keys (key_hash, tenant_id, hint, name) VALUES (%s, %s, %s, %s)",
+        (_hash(key), tenant_id, f"{key[:8]}…{key[-4:]}", name),
     )
     return key
+
+
+def id_of(key: str) -> str:
+    """How a key is called in lists and logs: the first 12 hex digits of its SHA-256."""
+    return _hash(key).hex()[:12]
+
+
+def keys(tenant_id: str | None = None) -> Script[list[KeyInfo]]:
+    """All keys, revoked ones too, of one tenant or of all; oldest first within a tenant."""
+    rows = yield (
+        "SELECT left(encode(key_hash, 'hex'), 12), tenant_id, name, hint, created_at, revoked_at FROM api_keys "
+        "WHERE %s::text IS NULL OR tenant_id = %s ORDER BY tenant_id, created_at, key_hash",
+        (tenant_id, tenant_id),
+    )
+    return [KeyInfo(*row) for row in rows]
 
 
 def tenant_of(key: str) -> Script[str | None]:
@@ -54,6 +89,18 @@ def revoke_key(key: str) -> Script[bool]:
         (_hash(key),),
     )
     return bool(rows)
+
+
+def revoke_by_id(key_id: str) -> Script[KeyInfo | None]:
+    """End the key of an id (see `id_of`). None when there is none, or it was revoked before."""
+    if not _ID.fullmatch(key_id):
+        return None
+    rows = yield (
+        "UPDATE api_keys SET revoked_at = now() WHERE left(encode(key_hash, 'hex'), 12) = %s AND revoked_at IS NULL "
+        "RETURNING %s, tenant_id, name, hint, created_at, revoked_at",
+        (key_id, key_id),
+    )
+    return KeyInfo(*rows[0]) if rows else None
 
 
 def _hash(key: str) -> bytes:

@@ -1,49 +1,17 @@
 """The commands topics, schema and publish, run as a person runs them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from commands import Commands
 
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster
 
 ID = str(UUID(int=1))
 DELETED = {"tenant_id": "acme", "deleted_at": "2026-01-31T12:00:00Z"}
-
-
-class Commands:
-    """Runs `offsetzero …` with the settings of the test."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self._folder = folder
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("OFFSETZERO_")},
-            "OFFSETZERO_HOME": str(settings.home),
-            "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
-            "OFFSETZERO_KAFKA__NAMESPACE": settings.kafka.namespace,
-        }
-
-    def __call__(
-        self, *arguments: str, status: int = 0, stdin: str = "", **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "offsetzero", *arguments],
-            cwd=self._folder,
-            env={**self._environment, **environment},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
 
 
 @pytest.fixture

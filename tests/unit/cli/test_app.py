@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from offsetzero.cli import app as cli
 
-_COMMANDS = ("demo", "up", "api", "relay", "migrate", "publish", "topics", "schema", "groups", "dlq")
+_COMMANDS = ("demo", "up", "api", "relay", "migrate", "keys", "publish", "topics", "schema", "groups", "dlq")
 
 
 def test_the_map_names_every_command_without_importing_one() -> None:
