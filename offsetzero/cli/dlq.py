@@ -1,6 +1,7 @@
 """`offsetzero dlq`: dead letters with their reasons and original bytes."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,29 +19,27 @@ def list_dead_letters(
     groups: Annotated[list[str] | None, typer.Argument(help="Groups; by default all that have dead letters.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
 ) -> None:
-    """List the dead letters of groups, oldest first within a partition."""
+    """List the dead letters of groups, oldest first."""
     from offsetzero import settings
     from offsetzero.retry import dead_letters
 
     config = settings.load(needs=frozenset({"kafka"}))
     names = groups or dead_letters.groups(config)
     letters = [letter for name in names for letter in dead_letters.read(config, name)]
+    letters.sort(key=lambda letter: (letter.failed_at_ms, letter.group, letter.partition, letter.offset))
     if as_json:
         print(json.dumps([_summary(letter) for letter in letters], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from offsetzero.cli import rows
 
     if not letters:
         print(f"No dead letters in {', '.join(names) or 'any group'}.")
         return
-    table = Table("group", "place", "failed at", "event type", "event id", "failure", "reason", "detail", "attempt")
-    for letter in letters:
-        row = _summary(letter)
-        shown = ("group", "place", "failed_at", "event_type", "event_id", "failure", "reason", "detail", "attempt")
-        table.add_row(*(str(row[name] if row[name] is not None else "-") for name in shown))
-    Console().print(table)
-    print("Show one: offsetzero dlq show GROUP PLACE")
+    columns = ("failed_at", "group", "place", "failure", "reason", "event_type", "event_id", "attempt", "detail")
+    summaries = [_summary(letter) for letter in letters]
+    shown = [[str(row[name]) if row[name] not in (None, "") else "-" for name in columns] for row in summaries]
+    rows.show(columns, shown, first=5, cut_last=True)
+    print("Show one: offsetzero dlq show GROUP PLACE", file=sys.stderr)
 
 
 @app.command("show")

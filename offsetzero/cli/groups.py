@@ -82,22 +82,27 @@ def list_groups(
     if not rows:
         print("No consumer groups yet: start one with `offsetzero groups run NAME`.")
         return
-    from rich.console import Console
-    from rich.table import Table
+    _print(rows, partitions)
 
-    table = Table("group", "state", "members")
-    for column in ("topic", "partition", "committed", "end", "lag") if partitions else ("partitions", "lag"):
-        table.add_column(column, justify="left" if column == "topic" else "right")
-    for row in rows:
-        start = (row["group"], row["state"], str(len(row["members"])))
-        if not partitions:
-            table.add_row(*start, str(len(row["partitions"])), str(row["lag"]))
-            continue
+
+def _print(groups: list[dict[str, Any]], partitions: bool) -> None:
+    from offsetzero.cli import rows
+
+    right = {"members", "partitions", "committed", "end", "lag"}
+    if not partitions:
+        shown = [
+            [row["group"], row["state"], str(len(row["members"])), str(len(row["partitions"])), str(row["lag"])]
+            for row in groups
+        ]
+        rows.show(("group", "state", "members", "partitions", "lag"), shown, right=right)
+        return
+    shown = []
+    for row in groups:
         for one in row["partitions"]:
             committed = "-" if one["committed"] is None else str(one["committed"])
-            table.add_row(*start, one["topic"], str(one["partition"]), committed, str(one["end"]), str(one["lag"]))
-            start = ("", "", "")
-    Console().print(table)
+            place = f"{one['topic']}/{one['partition']}"
+            shown.append([row["group"], row["state"], place, committed, str(one["end"]), str(one["lag"])])
+    rows.show(("group", "state", "topic/partition", "committed", "end", "lag"), shown, right=right)
 
 
 def _row(state: "GroupState", offsets: "list[PartitionLag]") -> dict[str, Any]:

@@ -28,8 +28,10 @@ def show(
     """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     bold = width is not None and not os.environ.get("NO_COLOR")
-    for number, line in enumerate(layout(columns, rows, width=width, first=first, right=right, cut_last=cut_last)):
-        print(f"\x1b[1m{line}\x1b[0m" if bold and number == 0 else line)
+    lines = layout(columns, rows, width=width, first=first, right=right, cut_last=cut_last)
+    head = len(lines) // (len(rows) + 1)
+    for number, line in enumerate(lines):
+        print(f"\x1b[1m{line}\x1b[0m" if bold and number < head else line)
 
 
 def layout(
@@ -47,11 +49,11 @@ def layout(
     split = len(columns)
     if first is not None and width is not None and sum(widths) + len(_GAP) * (split - 1) > width:
         split = first
-    lines = [_aligned(columns[:split], widths, columns, right)]
-    for row in texts:
+    lines: list[str] = []
+    for row in [list(columns), *texts]:
         whole = [_aligned(row[:split], widths, columns, right)]
-        if rest := _GAP.join(text for text in row[split:] if text and text != "-"):
-            whole.append(_INDENT + rest)
+        if split < len(columns):
+            whole.append(_INDENT + (_GAP.join(text for text in row[split:] if text and text != "-") or "-"))
         if cut_last and width is not None:
             whole[-1] = _cut(whole[-1], width)
         lines += whole

@@ -1,6 +1,11 @@
 """`offsetzero settings`: every setting, what it is here, and what it is for."""
 
 import json
+import re
+import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -10,6 +15,9 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from offsetzero.settings import PREFIX, Settings, load
+
+_SECRET = re.compile(r"password|secret|jaas|key\.pem|client\.credentials|oauthbearer\.config")
+"""Names of librdkafka's properties whose values are nobody's business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +43,19 @@ def settings(
         fields = ("name", "value", "default", "description")
         print(json.dumps([{name: getattr(row, name) for name in fields} for row in rows], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table("setting", "value", "what it is")
     for row in rows:
-        changed = row.value != row.default
-        shown.add_row(row.name, f"[bold]{row.value}[/bold]" if changed else row.value, row.description)
-    Console().print(shown)
-    print("Bold: not the default.")
+        print(_line(row))
+
+
+def _line(row: Setting) -> str:
+    """A setting as a shell takes it, and what it is for: below it in a terminal, on the same line for grep."""
+    changed = f" (default: {row.default})" if row.default not in ("", row.value) else ""
+    assignment = f"{row.name}={shlex.quote(row.value) if row.value else ''}"
+    description = row.description.replace("`", "") + changed
+    if not sys.stdout.isatty():
+        return f"{assignment}  # {description}"
+    width = max(40, shutil.get_terminal_size().columns - 4)
+    return f"{assignment}\n{textwrap.indent(textwrap.fill(description, width), '    ')}"
 
 
 def table() -> str:
@@ -73,6 +85,8 @@ def _default(field: FieldInfo) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, SecretStr):
         return "********" if value.get_secret_value() else ""
-    if isinstance(value, dict | list):
+    if isinstance(value, dict):
+        return json.dumps({name: "********" if _SECRET.search(name) else one for name, one in value.items()})
+    if isinstance(value, list):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

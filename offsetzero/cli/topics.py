@@ -86,16 +86,22 @@ def list_topics(group: Group = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from offsetzero.cli import rows as lines
 
-    table = Table("topic", "kind", "partitions", "retention", "cleanup", "key", "event types")
-    for row in rows:
-        count = "[red]missing[/]" if row["partitions"] is None else str(row["partitions"])
-        event_types = ", ".join(row.get("event_types", ()))
-        shown = (row.get("retention", ""), row.get("cleanup", ""), row.get("key", ""), event_types)
-        table.add_row(row["topic"], row["kind"], count, *shown)
-    Console().print(table)
+    shown = [
+        [
+            row["topic"],
+            row["kind"],
+            "missing" if row["partitions"] is None else str(row["partitions"]),
+            row.get("retention", "-"),
+            row.get("cleanup", "-"),
+            row.get("key") or "-",
+            ", ".join(row.get("event_types", ())) or "-",
+        ]
+        for row in rows
+    ]
+    columns = ("topic", "kind", "partitions", "retention", "cleanup", "key", "event types")
+    lines.show(columns, shown, first=5, right={"partitions"})
 
 
 def _sources(own: list[str] | None) -> dict[str, tuple[str, ...]]:
