@@ -29,6 +29,8 @@ from offsetzero.errors import OffsetzeroError
 from offsetzero.settings import PREFIX
 
 _PREFIX = "offsetzero-demo-"
+_ANNOUNCED = "kept"
+"""A file in each folder that somebody was told of: later demos leave it alone."""
 _STYLES = {"succeeded": "green", "failed": "red", "running": "cyan", "waiting": "yellow", "queued": "dim"}
 
 
@@ -61,7 +63,8 @@ def demo(
         sys.exit(130)
     finally:
         if keep or (not good and (home / "logs").exists()):
-            console.print(f"Data and logs are in {home}", soft_wrap=True)
+            (home / _ANNOUNCED).touch()
+            console.print(f"Data and logs are in {home} until you remove them.", soft_wrap=True, highlight=False)
         else:
             _remove(home)
     sys.exit(0 if good else 1)
@@ -200,10 +203,12 @@ def _remove(home: Path) -> None:
 
 
 def _remove_leftovers() -> None:
-    """Remove the folders of demos that were killed: those that nobody has locked any more."""
+    """Remove the folders of demos that were killed: nobody was told of them, and nobody has locked them any more."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.lstat().st_uid != os.geteuid():  # a name anybody could have chosen
+                continue
+            if (folder / _ANNOUNCED).exists():
                 continue
             with (folder / "up.lock").open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
