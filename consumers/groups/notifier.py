@@ -4,6 +4,9 @@ Each receiver that took the message is recorded at once, so that a retry of the 
 """
 
 import asyncio
+from collections.abc import Sequence
+
+import httpx
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -16,6 +19,7 @@ from offsetzero.store.script import run
 from offsetzero.store.webhooks import Target
 
 RunEvent = RunSucceeded | RunFailed | RunCancelled
+_NAMED = 5  # receivers in the text of a failure; GET /webhooks shows each
 
 group = ConsumerGroup("notifier")
 
@@ -34,10 +38,14 @@ async def notify(event: RunEvent, ctx: Context) -> None:
         *(_deliver(target, event, ctx, message_id, body) for target in owed), return_exceptions=True
     )
     attempts = [_attempt(end) for end in ends]
-    failed = [attempt for attempt in attempts if not attempt.delivered and not attempt.refused]
+    failed = [
+        (target, attempt)
+        for target, attempt in zip(owed, attempts, strict=True)
+        if not attempt.delivered and not attempt.refused
+    ]
     if failed:
-        detail = f"{len(failed)} of {len(owed)} receivers did not take it: {failed[0].error}"
-        waits = [attempt.retry_after for attempt in failed if attempt.retry_after is not None]
+        detail = f"{len(failed)} of {len(owed)} receivers did not take it: {_named(failed)}"
+        waits = [attempt.retry_after for _, attempt in failed if attempt.retry_after is not None]
         raise Transient("webhook-unreached", detail, retry_after=max(waits, default=None))
 
 
@@ -52,6 +60,16 @@ group.prepare(RunCancelled)(notify)
 group.handler(RunSucceeded)(done)
 group.handler(RunFailed)(done)
 group.handler(RunCancelled)(done)
+
+
+def _named(failed: Sequence[tuple[Target, Attempt]]) -> str:
+    """Which receivers, by webhook id and host (not the whole URL, it may hold a secret), and what each said."""
+    named = [
+        f"webhook {target.id} at {httpx.URL(target.url).netloc.decode()}: {(attempt.error or '')[:80]}"
+        for target, attempt in failed[:_NAMED]
+    ]
+    more = len(failed) - len(named)
+    return "; ".join([*named, f"and {more} more"] if more else named)
 
 
 def _attempt(end: Attempt | BaseException) -> Attempt:

@@ -17,6 +17,7 @@ from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.settings import Settings
 
 PDF = pdfs.pdf("A short document.")
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 LIMIT = 200_000
 
 
@@ -80,7 +81,10 @@ def test_an_empty_file_is_refused(api: Api) -> None:
     ("name", "kind"), [("a.docx", "application/msword"), ("a.png", "image/png"), ("a.bin", "application/octet-stream")]
 )
 def test_an_unsupported_type_is_refused(api: Api, name: str, kind: str) -> None:
-    assert _problem(_upload(api.client, PDF, name, kind), 415, "unsupported-type")
+    response = _upload(api.client, PDF, name, kind)
+    assert _problem(response, 415, "unsupported-type")
+    for known in (name, kind, ".pdf", ".docx", ".html", ".md", ".txt"):
+        assert known in response.json()["detail"]
     assert api.nothing_happened()
 
 
@@ -88,6 +92,12 @@ def test_an_unsupported_type_is_refused(api: Api, name: str, kind: str) -> None:
     ("name", "kind", "taken"),
     [
         ("A.PDF", "application/octet-stream", "application/pdf"),
+        ("a.docx", "application/octet-stream", DOCX),
+        ("a.docx", "application/zip", DOCX),
+        ("a", DOCX, DOCX),
+        ("a.htm", "", "text/html"),
+        ("a", "application/xhtml+xml; charset=utf-8", "text/html"),
+        ("README.md", "", "text/markdown"),
         ("a.txt", "text/plain; charset=utf-8", "text/plain"),
         ("a.txt", "", "text/plain"),
     ],

@@ -89,13 +89,15 @@ class ReaderPool:
             Poison: `corrupt` and others of the readers; `reader-crashed`, `reader-forbidden`, `too-slow`,
                 `too-much-memory`, `too-much-text`.
             Transient: `reader-lost`, `reader-killed`, for reasons outside the document.
+            io.UnsupportedOperation: the file is none of the system's, such as `BytesIO`.
         """
         file.flush()
         file.seek(0)
+        descriptor = file.fileno()
         owner = self._take()
         try:
             self._warn(owner.await_ready())
-            ending, answer = owner.read(content_type, file, self._limits)
+            ending, answer = owner.read(content_type, descriptor, self._limits)
         except OwnerLost as error:
             self._replace(owner)
             raise Transient("reader-lost", str(error)) from error

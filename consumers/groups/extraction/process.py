@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import IO
 
 from offsetzero.consumers.groups.extraction import frames
 from offsetzero.consumers.groups.extraction.endings import Ending
@@ -69,8 +68,13 @@ class OwnerProcess:
             self.network = Network(said["network"])
         return self.network
 
-    def read(self, content_type: str, file: IO[bytes], limits: Limits) -> tuple[Ending, bytes]:
+    def read(self, content_type: str, file: int, limits: Limits) -> tuple[Ending, bytes]:
         """Have a document read: how its reader ended, and what it said.
+
+        Args:
+            content_type: which reader to use.
+            file: descriptor of the document, which stands at its start.
+            limits: of the document.
 
         Raises:
             OwnerLost: the process is gone, or did not answer in time.
@@ -78,7 +82,7 @@ class OwnerProcess:
         self.await_ready()
         self._connection.settimeout(limits.wall_seconds + _GRACE_SECONDS)
         try:
-            frames.send(self._connection, {"content_type": content_type, "limits": asdict(limits)}, file=file.fileno())
+            frames.send(self._connection, {"content_type": content_type, "limits": asdict(limits)}, file=file)
             ending, answer, _ = frames.receive(self._connection, limits.output)
         except (EOFError, OSError) as error:
             raise OwnerLost(f"the process of the readers was lost: {self._said(error)}") from error

@@ -19,7 +19,8 @@ from offsetzero.consumers.groups.documents.pages import Reader
 from offsetzero.consumers.groups.extraction import child, frames, sandbox, supervise
 from offsetzero.consumers.groups.extraction.sandbox import Limits, Network
 
-_DOCUMENT, _ANSWER = sandbox.OPEN_FILES - 2, sandbox.OPEN_FILES - 1  # descriptors of a reader's process
+DOCUMENT, ANSWER = sandbox.OPEN_FILES - 2, sandbox.OPEN_FILES - 1
+"""Descriptors of a reader's process; it has no other but /dev/null."""
 _MOST_OPEN = 1024  # no descriptor of this process is higher
 
 
@@ -80,11 +81,11 @@ class Owner:
             nothing = os.open(os.devnull, os.O_RDWR)
             for standard in (0, 1, 2):
                 os.dup2(nothing, standard)
-            os.dup2(file, _DOCUMENT)
-            os.dup2(writing, _ANSWER)
-            os.closerange(3, _DOCUMENT)
-            os.closerange(_ANSWER + 1, _MOST_OPEN)
-            child.run(_DOCUMENT, _ANSWER, content_type, self.readers, limits, self.network, owner)
+            os.dup2(file, DOCUMENT)
+            os.dup2(writing, ANSWER)
+            os.closerange(3, DOCUMENT)
+            os.closerange(ANSWER + 1, _MOST_OPEN)
+            child.run(DOCUMENT, ANSWER, content_type, self.readers, limits, self.network, owner)
         finally:
             os._exit(1)
 

@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.metadata import Metadata
@@ -18,9 +19,22 @@ def message_id(meta: Metadata) -> str:
 
 
 def payload(event: Event, at: datetime) -> str:
-    """The body: JSON with `type`, `timestamp` and `data`, as Standard Webhooks recommends."""
+    """The body: JSON with `type`, `timestamp` and `data`, as Standard Webhooks recommends.
+
+    Times have one form, whatever zone the event has them in: `2026-01-31T12:00:00.250000Z`.
+    """
     return json.dumps(
-        {"type": event.event_type, "timestamp": at.isoformat(), "data": event.model_dump(mode="json")},
+        {"type": event.event_type, "timestamp": at, "data": event.model_dump()},
         ensure_ascii=False,
         separators=(",", ":"),
+        default=_text,
     )
+
+
+def _text(value: Any) -> str:
+    """What JSON has no form for: times, and ids."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    raise TypeError(f"a webhook cannot carry a {type(value).__name__}")

@@ -15,6 +15,10 @@ from offsetzero.errors import OffsetzeroError
 
 MAX_URL = 2048
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_HINT = (
+    "; where that is meant, in development, set OFFSETZERO_WEBHOOKS__ALLOW_PRIVATE_TARGETS=true for the API and the "
+    "notifier: it allows http:// and private addresses"
+)
 # Prefixes that carry an IPv4 address in an IPv6 one: NAT64 and its local-use range.
 _EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 
@@ -62,7 +66,8 @@ def check_url(url: str, *, allow_private: bool) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise TargetRefused(f"not a URL: {error}") from error
     if parsed.scheme not in (("https", "http") if allow_private else ("https",)) or not parsed.host:
-        raise TargetRefused("the URL must start with https:// and name a host")
+        hint = _HINT if parsed.scheme == "http" and parsed.host else ""
+        raise TargetRefused(f"the URL must start with https:// and name a host{hint}")
     if parsed.userinfo:
         raise TargetRefused("the URL must not contain a user or a password")
     if parsed.fragment:
@@ -72,7 +77,7 @@ def check_url(url: str, *, allow_private: bool) -> httpx.URL:
     except ValueError:
         return parsed
     if not allow_private and not is_public(address):
-        raise TargetRefused(f"{parsed.host} is not a public address")
+        raise TargetRefused(f"{parsed.host} is not a public address{_HINT}")
     return parsed
 
 
@@ -95,7 +100,8 @@ async def resolve(url: str, *, allow_private: bool) -> Target:
     if not allow_private:
         for address in addresses:
             if not is_public(address):
-                raise TargetRefused(f"{parsed.host} is {address}, which is not a public address")
+                # Without the address: tenants see this, and the internal network's names are not theirs to resolve.
+                raise TargetRefused(f"{parsed.host} has an address that is not public{_HINT}")
     # IPv4 first where there is both: a receiver without working IPv6 is more common than the reverse.
     return Target(parsed, min(addresses, key=lambda address: address.version))
 

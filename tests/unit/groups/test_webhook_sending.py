@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from uuid import UUID
@@ -22,7 +22,7 @@ from standardwebhooks.webhooks import Webhook
 from offsetzero.consumers.groups.webhooks import messages, sending, targets
 from offsetzero.consumers.groups.webhooks.sending import Attempt
 from offsetzero.schemas.metadata import Metadata
-from offsetzero.schemas.runs import RunFailed
+from offsetzero.schemas.runs import RunFailed, RunSucceeded
 from offsetzero.settings import WebhookSettings
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -123,8 +123,15 @@ def test_the_body_is_the_same_in_every_attempt() -> None:
     body = messages.payload(event, event.finished_at)
     assert body == messages.payload(event, event.finished_at)
     read = json.loads(body)
-    assert (read["type"], read["timestamp"]) == ("run.failed", "2025-05-04T03:02:01+00:00")
-    assert read["data"]["run_id"] == str(UUID(int=1))
+    assert (read["type"], read["timestamp"]) == ("run.failed", "2025-05-04T03:02:01Z")
+    assert (read["data"]["run_id"], read["data"]["finished_at"]) == (str(UUID(int=1)), "2025-05-04T03:02:01Z")
+
+
+def test_times_in_a_body_have_one_form_whatever_their_zone() -> None:
+    at = datetime(2025, 5, 4, 5, 2, 1, 250_000, tzinfo=timezone(timedelta(hours=2)))
+    event = RunSucceeded(run_id=UUID(int=1), tenant_id="demo", document_id=UUID(int=2), finished_at=at)
+    read = json.loads(messages.payload(event, at))
+    assert read["timestamp"] == read["data"]["finished_at"] == "2025-05-04T03:02:01.250000Z"
 
 
 @pytest.fixture

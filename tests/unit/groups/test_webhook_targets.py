@@ -70,6 +70,19 @@ def test_bad_urls_are_refused_with_a_sentence(url: str) -> None:
     assert str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["http://receiver.test/", "https://127.0.0.1/", "https://10.0.0.8:8080/hook"])
+def test_a_refusal_names_the_setting_that_would_allow_it(url: str) -> None:
+    with pytest.raises(TargetRefused, match="OFFSETZERO_WEBHOOKS__ALLOW_PRIVATE_TARGETS=true"):
+        targets.check_url(url, allow_private=False)
+
+
+@pytest.mark.parametrize("url", ["ftp://receiver.test/", "https:///path", "http://"])
+def test_what_no_setting_allows_gets_no_such_hint(url: str) -> None:
+    with pytest.raises(TargetRefused) as caught:
+        targets.check_url(url, allow_private=False)
+    assert "OFFSETZERO" not in str(caught.value)
+
+
 def test_development_may_use_http_and_loopback() -> None:
     assert targets.check_url("http://127.0.0.1:8000/hook", allow_private=True).port == 8000
 
@@ -98,8 +111,9 @@ def _resolve(url: str) -> targets.Target:
 
 def test_one_private_address_among_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", _resolver(["1.1.1.1", "10.0.0.1"]))
-    with pytest.raises(TargetRefused, match=r"10\.0\.0\.1"):
+    with pytest.raises(TargetRefused, match="receiver.test has an address that is not public") as caught:
         _resolve("https://receiver.test/")
+    assert "10.0.0.1" not in str(caught.value), "tenants see it, and may not look up names of the internal network"
 
 
 def test_the_checked_address_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
