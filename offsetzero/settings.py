@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from offsetzero import endpoints
 from offsetzero.errors import ConfigurationError
 
 PREFIX = "OFFSETZERO_"
@@ -64,7 +65,7 @@ class KafkaSettings(_Section):
 class RetrySettings(_Section):
     """What happens after a failure that is worth another try."""
 
-    delays: dict[TierName, Seconds] = {"retry-1m": 60.0, "retry-10m": 600.0}
+    delays: dict[TierName, Annotated[Seconds, Field(le=30 * 24 * 60 * 60)]] = {"retry-1m": 60.0, "retry-10m": 600.0}
     """The tiers in order, seconds each, as a JSON object. A tier's name is the suffix of its topic."""
 
 
@@ -202,21 +203,6 @@ def default_home() -> Path:
     return Path(platformdirs.user_data_dir("offsetzero"))
 
 
-def endpoints_file(home: Path) -> Path:
-    """The file in which a running `offsetzero up` leaves its endpoints for other commands."""
-    return home / "endpoints.json"
-
-
-def write_endpoints(home: Path, endpoints: Mapping[str, str]) -> None:
-    """Leave endpoints (names as in the environment) for other commands; readable by the owner only."""
-    path = endpoints_file(home)
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(dict(endpoints), file)
-    temporary.replace(path)
-
-
 def load(*, needs: frozenset[Literal["kafka", "database"]] = frozenset(), **overrides: Any) -> Settings:
     """Read the settings of this process.
 
@@ -244,15 +230,9 @@ def load(*, needs: frozenset[Literal["kafka", "database"]] = frozenset(), **over
     problems += _unknown_variables()
     if settings is not None:
         if "kafka" in needs and not settings.kafka.bootstrap_servers:
-            problems.append(
-                f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS: not set, and no `offsetzero up` is running in {home}; "
-                "start one, or name a cluster"
-            )
+            problems.append(f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS: not set, and {endpoints.none(home)}, or name a cluster")
         if "database" in needs and not settings.database_url.get_secret_value():
-            problems.append(
-                f"{PREFIX}DATABASE_URL: not set, and no `offsetzero up` is running in {home}; "
-                "start one, or name a database"
-            )
+            problems.append(f"{PREFIX}DATABASE_URL: not set, and {endpoints.none(home)}, or name a database")
     if problems or settings is None:
         raise ConfigurationError(problems)
     return settings
@@ -272,7 +252,7 @@ class _EndpointsSource(EnvSettingsSource):
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         home = Path(os.environ.get(PREFIX + "HOME") or default_home())
-        return {name.lower(): value for name, value in _read_endpoints(home).items()}
+        return {name.lower(): value for name, value in endpoints.read(home).items()}
 
 
 class _LoadedSettings(Settings):
@@ -304,14 +284,6 @@ def _unreadable(model: type[BaseModel], prefix: str) -> dict[str, str]:
             except ValueError as error:
                 found[name] = f"must be a JSON {'object' if get_origin(kind) is dict else 'array'}: {error}"
     return found
-
-
-def _read_endpoints(home: Path) -> dict[str, str]:
-    try:
-        data = json.loads(endpoints_file(home).read_text())
-    except (OSError, ValueError):
-        return {}
-    return {str(name): str(value) for name, value in data.items()} if isinstance(data, dict) else {}
 
 
 def _describe(item: Any) -> str:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from offsetzero import endpoints
 from offsetzero.errors import ServerError
-from offsetzero.settings import endpoints_file
 
 _ENDING_SECONDS = 40.0
 
@@ -27,7 +27,7 @@ class HomeLock:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.path = home / "up.lock"
+        self.path = endpoints.lock_file(home)
         try:
             if not home.exists():
                 home.mkdir(parents=True)
@@ -44,7 +44,7 @@ class HomeLock:
             raise
         os.truncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        endpoints_file(home).unlink(missing_ok=True)  # what a killed one left
+        endpoints.file(home).unlink(missing_ok=True)  # what a killed one left
 
     def fileno(self) -> int:
         """The descriptor that guards keep open."""

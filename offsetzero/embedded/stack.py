@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from offsetzero import endpoints
 from offsetzero import settings as settings_module
 from offsetzero.embedded import ports
 from offsetzero.embedded.home import HomeLock
@@ -120,7 +121,7 @@ class Stack:
                 server.stop()
                 self._report.step(name, "stopped")
         finally:
-            settings_module.endpoints_file(self.home).unlink(missing_ok=True)
+            endpoints.file(self.home).unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End everything at once."""
@@ -130,7 +131,7 @@ class Stack:
             if server is not None:
                 with contextlib.suppress(ServerError):
                     server.kill()
-        settings_module.endpoints_file(self.home).unlink(missing_ok=True)
+        endpoints.file(self.home).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let the folder go; after `stop` or `kill`."""
@@ -139,7 +140,7 @@ class Stack:
     def write_endpoints(self) -> None:
         """Leave the addresses for commands in other terminals."""
         names = ("KAFKA__BOOTSTRAP_SERVERS", "DATABASE_URL")
-        settings_module.write_endpoints(self.home, {PREFIX + name: self._environment[PREFIX + name] for name in names})
+        endpoints.write(self.home, {PREFIX + name: self._environment[PREFIX + name] for name in names})
 
     def _start_kafka(self) -> None:
         if self.kafka is None:

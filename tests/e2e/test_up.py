@@ -147,6 +147,9 @@ def test_up_that_is_killed_leaves_nothing_running_and_the_next_one_starts(home: 
     assert len(processes_of(str(home))) >= 2
     first.kill()
     first.wait()
+    listed = offsetzero(home, "groups", "list")
+    assert listed.returncode == 1
+    assert "died; start it again" in listed.stderr
     second = up("--port", "0")  # waits for what the dead one's guards are stopping, and mends what it left
     found = addresses(second)
     with psycopg.connect(found["database"]) as connection:

@@ -1,12 +1,16 @@
 """Settings: every mistake at once, the environment before what `up` left behind, a document that is up to date."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from offsetzero import settings
+from offsetzero import endpoints, settings
 from offsetzero.cli.settings import table
+from offsetzero.embedded.home import HomeLock
 from offsetzero.errors import ConfigurationError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -54,20 +58,48 @@ def test_the_environment_wins_over_a_running_up(monkeypatch: pytest.MonkeyPatch,
         "OFFSETZERO_KAFKA__NAMESPACE": "left.",
         "OFFSETZERO_DATABASE_URL": "postgresql://left/behind",
     }
-    settings.write_endpoints(tmp_path, left)
-    assert settings.endpoints_file(tmp_path).stat().st_mode & 0o077 == 0, "it holds a password"
-    found = load_with(monkeypatch, HOME=str(tmp_path), KAFKA__NAMESPACE="mine.")
+    with HomeLock(tmp_path):
+        endpoints.write(tmp_path, left)
+        assert endpoints.file(tmp_path).stat().st_mode & 0o077 == 0, "it holds a password"
+        found = load_with(monkeypatch, HOME=str(tmp_path), KAFKA__NAMESPACE="mine.")
     assert found.kafka.bootstrap_servers == "127.0.0.1:1"
     assert found.kafka.namespace == "mine."
     assert found.database_url.get_secret_value() == "postgresql://left/behind"
+
+
+@pytest.fixture
+def killed_up(tmp_path: Path) -> Iterator[Path]:
+    """The folder of an `up` that was killed while a guard of its servers still has the lock."""
+    with HomeLock(tmp_path) as lock:
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        lock.path.write_text(f"{dead.pid}\n")
+        endpoints.write(tmp_path, {"OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+        yield tmp_path
+
+
+def test_what_a_killed_up_left_is_not_believed(killed_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_with(monkeypatch, HOME=str(killed_up)).kafka.bootstrap_servers == ""
+    with pytest.raises(ConfigurationError, match=r"the last `offsetzero up` in .* died; start it again"):
+        settings.load(needs=frozenset({"kafka"}))
+
+
+def test_what_an_up_left_is_not_believed_when_nobody_has_the_lock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    HomeLock(tmp_path).release()  # this process's id is in it, and lives
+    endpoints.write(tmp_path, {"OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    assert load_with(monkeypatch, HOME=str(tmp_path)).kafka.bootstrap_servers == ""
+    HomeLock(tmp_path).release()  # asking has left no lock
 
 
 @pytest.mark.parametrize("content", ["", "[]", "no json", json.dumps({"OTHER": 1})])
 def test_endpoints_that_cannot_be_read_are_as_none(
     content: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    settings.endpoints_file(tmp_path).write_text(content)
-    assert load_with(monkeypatch, HOME=str(tmp_path)).kafka.bootstrap_servers == ""
+    with HomeLock(tmp_path):
+        endpoints.file(tmp_path).write_text(content)
+        assert load_with(monkeypatch, HOME=str(tmp_path)).kafka.bootstrap_servers == ""
 
 
 def test_the_document_lists_every_setting_as_it_is() -> None:
