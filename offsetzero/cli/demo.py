@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import html
 import json
 import os
 import shutil
@@ -10,17 +9,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
+from offsetzero.cli import demo_against
+from offsetzero.cli.demo_view import Runs, show
 from offsetzero.cli.receiver import Receiver
-from offsetzero.cli.scenario import QUERY, Outcome, Scenario
+from offsetzero.cli.scenario import Scenario
 from offsetzero.cli.screen import Screen
 from offsetzero.cli.up import demo_key, end_on_signals, log_to_file, stop
 from offsetzero.embedded.postgres import UNSAFE_BUT_FAST, remove_data
@@ -31,7 +28,6 @@ from offsetzero.settings import PREFIX
 _PREFIX = "offsetzero-demo-"
 _ANNOUNCED = "kept"
 """A file in each folder that somebody was told of: later demos leave it alone."""
-_STYLES = {"succeeded": "green", "failed": "red", "running": "cyan", "waiting": "yellow", "queued": "dim"}
 
 
 def demo(
@@ -39,35 +35,57 @@ def demo(
         Path | None, typer.Option(help="Folder with policy.pdf, corrupt.pdf and handbook.pdf.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data folder and its logs.")] = False,
+    against: Annotated[
+        str | None, typer.Option(metavar="URL", help="Use the running pipeline whose API this is; start nothing.")
+    ] = None,
+    receive_at: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="With --against: where to listen for webhooks.")
+    ] = "127.0.0.1",
+    receive_as: Annotated[
+        str | None, typer.Option(metavar="HOST", help="With --against: that address as the notifier knows it.")
+    ] = None,
 ) -> None:
     """See three documents go through Kafka to search, summary and webhook: about a minute, nothing is left.
 
     Starts real servers in a temporary folder, uploads a policy, a handbook and a corrupt file, follows their runs,
     and checks what must have happened. The exit status is 0 only when all of it did. Settings in the environment
     are not used.
+
+    With --against they are: OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS and OFFSETZERO_DATABASE_URL name the pipeline's
+    servers (or an `offsetzero up` runs), and its API and notifier must allow private webhook targets. The demo is a
+    tenant of its own there; its documents, its webhook and its key are removed at the end, its dead letters stay.
     """
     started = time.monotonic()
     folder = documents or Path(__file__).resolve().parents[2] / "examples" / "documents"
     if not (folder / "policy.pdf").exists():
         raise OffsetzeroError(f"the example documents are not in {folder}; name their folder with --documents")
     end_on_signals()
-    _remove_leftovers()
-    home = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    home.chmod(0o711)  # PostgreSQL's account must pass
     console = Console()
-    good = False
     try:
-        good = _run(home, folder, console, started)
+        if against is not None:
+            good = demo_against.run(against, folder, Receiver(receive_at, receive_as), console)
+        else:
+            good = _on_own_servers(folder, console, started, keep=keep)
     except KeyboardInterrupt:
         console.print("\nStopped.")
         sys.exit(130)
+    sys.exit(0 if good else 1)
+
+
+def _on_own_servers(folder: Path, console: Console, started: float, *, keep: bool) -> bool:
+    _remove_leftovers()
+    home = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    home.chmod(0o711)  # PostgreSQL's account must pass
+    good = False
+    try:
+        good = _run(home, folder, console, started)
     finally:
         if keep or (not good and (home / "logs").exists()):
             (home / _ANNOUNCED).touch()
             console.print(f"Data and logs are in {home} until you remove them.", soft_wrap=True, highlight=False)
         else:
             _remove(home)
-    sys.exit(0 if good else 1)
+    return good
 
 
 def _run(home: Path, folder: Path, console: Console, started: float) -> bool:
@@ -81,9 +99,9 @@ def _run(home: Path, folder: Path, console: Console, started: float) -> bool:
             ready = time.monotonic() - started
             console.print(f"\nAll parts are ready after {ready:.1f} s. Uploading three documents …\n")
             scenario = Scenario(stack.api_url, demo_key(settings), folder, receiver, settings)
-            with _Runs(console, scenario.outcome) as runs:
+            with Runs(console, scenario.outcome) as runs:
                 outcome = scenario.run(runs.changed, stack.check)
-        good = _show(console, outcome)
+        good = show(console, outcome)
     finally:
         stop(stack)
         stack.close()
@@ -96,105 +114,6 @@ def _environment() -> dict[str, str]:
         PREFIX + "RETRY__DELAYS": json.dumps({"retry-1m": 1.0, "retry-10m": 2.0}),  # a minute is long in a demo
         PREFIX + "WEBHOOKS__ALLOW_PRIVATE_TARGETS": "true",  # the receiver is on this machine
     }
-
-
-class _Runs:
-    """The table of runs and steps: live in a terminal, a line for each change elsewhere."""
-
-    def __init__(self, console: Console, outcome: Outcome) -> None:
-        self._console = console
-        self._outcome = outcome
-        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=8)
-        self._told: set[tuple[str, ...]] = set()
-
-    def __enter__(self) -> "_Runs":
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
-        else:
-            self._console.print(self._render())
-
-    def changed(self) -> None:
-        """Runs may have changed."""
-        if self._console.is_terminal:
-            return
-        for name, run in self._outcome.runs.items():
-            for step in run["steps"]:
-                line = (name, step["step"], step["status"], step["reason"] or "")
-                if line not in self._told:
-                    self._told.add(line)
-                    self._console.print("  ".join(line).rstrip(), highlight=False, markup=False)
-
-    def _render(self) -> RenderableType:
-        table = Table("document", "run", "indexer", "summariser", box=None, padding=(0, 2), header_style="bold")
-        for name, run in self._outcome.runs.items():
-            steps = {step["step"]: step for step in run["steps"]}
-            table.add_row(name, _styled(run), _styled(steps.get("indexer")), _styled(steps.get("summariser")))
-        return table
-
-
-def _styled(item: dict[str, Any] | None) -> Text:
-    if item is None:
-        return Text("-", style="dim")
-    reason = f" ({item['reason']})" if item.get("reason") else ""
-    return Text(item["status"] + reason, style=_STYLES.get(item["status"], ""))
-
-
-def _show(console: Console, outcome: Outcome) -> bool:
-    for title, body in (
-        ("Dead letters of corrupt.pdf", _dead_letters(outcome)),
-        (f"Search: {QUERY}", _hits(outcome, color=console.color_system is not None)),
-        ("Summaries, made on this machine", _summaries(outcome)),
-        ("Webhooks received, signatures verified", _webhooks(outcome)),
-    ):
-        console.print(Panel(body, title=title, title_align="left", border_style="dim"))
-    checks = outcome.checks()
-    for text, good in checks:
-        console.print(f"[green]✓[/] {text}" if good else f"[red]✗ {text}[/]", highlight=False)
-    console.print(f"From the first upload to the last webhook: {outcome.seconds:.1f} s.")
-    return all(good for _, good in checks)
-
-
-def _dead_letters(outcome: Outcome) -> RenderableType:
-    table = Table("group", "failure", "reason", "attempt", "detail", box=None, padding=(0, 1), header_style="bold")
-    for letter in outcome.dead_letters:
-        table.add_row(letter.group, letter.failure, letter.reason, str(letter.hop.attempt), letter.detail)
-    return table if outcome.dead_letters else Text("none", style="red")
-
-
-def _hits(outcome: Outcome, *, color: bool) -> RenderableType:
-    lines: list[RenderableType] = []
-    for hit in outcome.hits:
-        head = Text().append(f"{hit['name']}, page {hit['page']}: ", style="bold")
-        for number, piece in enumerate(hit["snippet"].replace("</mark>", "<mark>").split("<mark>")):
-            text = html.unescape(piece)
-            marked = number % 2 == 1
-            head.append(text if color or not marked else f"*{text}*", style="bold black on yellow" if marked else "")
-        lines.append(head)
-    return Group(*lines) if lines else Text("nothing found", style="red")
-
-
-def _summaries(outcome: Outcome) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
-    for name, text in outcome.summaries.items():
-        table.add_row(Text(name, style="bold"), text or Text("none", style="red"))
-    return table
-
-
-def _webhooks(outcome: Outcome) -> RenderableType:
-    names = {str(run["run_id"]): name for name, run in outcome.runs.items()}
-    table = Table.grid(padding=(0, 2))
-    for item in outcome.webhooks:
-        table.add_row(
-            Text(item.event_type, style="bold"), names.get(str(item.data.get("run_id")), "?"), item.message_id
-        )
-    for problem in outcome.refused_webhooks:
-        table.add_row(Text("refused", style="red"), problem, "")
-    return table if outcome.webhooks or outcome.refused_webhooks else Text("none", style="red")
 
 
 def _remove(home: Path) -> None:

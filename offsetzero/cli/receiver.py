@@ -7,6 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from offsetzero.errors import ServerError
+
 _MAX_BODY = 1024 * 1024
 
 
@@ -20,19 +22,31 @@ class Received:
 
 
 class Receiver:
-    """Listens on a free loopback port and keeps what it receives. Set `secret` before messages come."""
+    """Listens on a free port and keeps what it receives. Set `secret` before messages come.
 
-    def __init__(self) -> None:
+    Args:
+        address: of this machine, where it listens.
+        host: what the sender knows the address by; by default the address itself.
+
+    Raises:
+        ServerError: the address is none of this machine.
+    """
+
+    def __init__(self, address: str = "127.0.0.1", host: str | None = None) -> None:
         self.secret = ""
         self.received: list[Received] = []
         self.refused: list[str] = []
-        self._server = _Server(self)
+        self._host = host or address
+        try:
+            self._server = _Server(self, address)
+        except OSError as error:
+            raise ServerError(f"webhooks cannot be received at {address}: {error.strerror or error}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="webhook receiver")
 
     @property
     def url(self) -> str:
         """Where messages go."""
-        return f"http://127.0.0.1:{self._server.server_port}/hook"
+        return f"http://{self._host}:{self._server.server_port}/hook"
 
     def __enter__(self) -> "Receiver":
         self._thread.start()
@@ -68,9 +82,9 @@ class Receiver:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: Receiver, address: str) -> None:
         self.receiver = receiver
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__((address, 0), _Handler)
 
 
 class _Handler(BaseHTTPRequestHandler):
