@@ -6,12 +6,16 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-import servers as shared  # tests/ is on the path, and no package
+import backends  # tests/ is on the path, and no package
+import servers as shared
 from offsetzero.settings import Settings
 
 _TEMPLATE = "offsetzero_template"
@@ -20,11 +24,57 @@ _RUN = "OZ_TEST_RUN"
 _OWNER = "OZ_TEST_OWNER"
 
 
-def pytest_configure() -> None:
-    """The process that starts the run chooses the folder where its workers meet."""
+_KEPT = "OZ_TEST_SERVERS"
+_BECAUSE = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where Kafka and PostgreSQL of the tests run."""
+    parser.addoption(
+        "--servers",
+        choices=list(backends.Kind),
+        help="the tests' Kafka and PostgreSQL: packages on this machine, containers, or those that "
+        f"{' and '.join(backends.EXTERNAL.values())} name (default: containers when a Docker engine answers that "
+        "has or reaches their images, else embedded)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that starts the run chooses the servers, and the folder where its workers meet."""
+    if hasattr(config, "workerinput"):
+        config.option.servers = config.workerinput["servers"]
+    else:
+        try:
+            config.option.servers, config.stash[_BECAUSE] = backends.choose(config.option.servers)
+        except backends.Unavailable as error:
+            raise pytest.UsageError(str(error)) from None
     if _RUN not in os.environ:
         os.environ[_RUN] = tempfile.mkdtemp(prefix="oz-tests-")
         os.environ[_OWNER] = str(os.getpid())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist what was chosen."""
+    node.workerinput["servers"] = str(node.config.option.servers)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which servers are used."""
+    if _KEPT in os.environ:
+        return f"servers: kept behind {os.environ[_KEPT]}"
+    return f"servers: {config.option.servers} ({config.stash[_BECAUSE]})" if _BECAUSE in config.stash else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch images before the tests, whose time is limited."""
+    uses = any("_servers" in getattr(item, "fixturenames", ()) for item in session.items)
+    if uses and session.config.option.servers == backends.Kind.CONTAINERS and _KEPT not in os.environ:
+        import containers
+        import engine
+
+        with _alone():
+            engine.pull(containers.IMAGES)
 
 
 def pytest_unconfigure() -> None:
@@ -48,19 +98,27 @@ def _clean_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _servers() -> Iterator[shared.Connection]:
-    given = os.environ.get("OZ_TEST_SERVERS")
+def _servers(request: pytest.FixtureRequest) -> Iterator[shared.Connection]:
+    given = os.environ.get(_KEPT)
     if given:
         connection = shared.Connection(Path(given))
         yield connection
         connection.close()
         return
+    kind = backends.Kind(request.config.option.servers)
+    with _alone() as folder:
+        connection = shared.connect(folder / "servers.sock", kind)
+    yield connection
+    connection.close()
+
+
+@contextmanager
+def _alone() -> Iterator[Path]:
+    """One worker of the run at a time; its folder."""
     folder = Path(os.environ[_RUN])
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        connection = shared.connect(folder / "servers.sock")
-    yield connection
-    connection.close()
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -76,12 +134,13 @@ def postgres_url(_servers: shared.Connection) -> str:
 
 
 @pytest.fixture(scope="session")
-def _template(postgres_url: str) -> str:
-    """A migrated database that others are copied from; made once for all workers."""
+def _template(request: pytest.FixtureRequest, postgres_url: str) -> str:
+    """A migrated database that others are copied from; made once for all workers, anew on a server that stays."""
+    stays = _KEPT in os.environ or request.config.option.servers == backends.Kind.EXTERNAL
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (_TEMPLATE_LOCK,))
         found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (_TEMPLATE,)).fetchone()
-        if found is None or "OZ_TEST_SERVERS" in os.environ:
+        if found is None or stays:
             from offsetzero.store.migrate import upgrade
 
             connection.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}_new")
@@ -131,4 +190,4 @@ def settings(kafka_bootstrap: str, database_url: str, namespace: str, tmp_path: 
 
 def database(url: str, name: str) -> str:
     """The URL of another database on the same server."""
-    return url.rsplit("/", 1)[0] + "/" + name
+    return urlsplit(url)._replace(path=f"/{name}").geturl()

@@ -1,6 +1,6 @@
 """Kafka and PostgreSQL for one run of the tests, shared by its workers: a process that lives while it has clients.
 
-    python tests/servers.py SOCKET
+    python tests/servers.py SOCKET --servers=embedded|containers|external
 
 Each worker connects to the Unix socket and keeps the connection; a line `kafka` or `postgres` is answered by
 `{"ok": …}` or `{"error": …}`, and starts that server if it does not run. When the last connection is closed, by an
@@ -23,26 +23,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from backends import Backend, Kind, make
+
 _FIRST_CLIENT_WITHIN = 60.0  # seconds
 
 
 class Servers:
     """The two servers, each started when it is first asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        from offsetzero.embedded.kafka import Kafka
-        from offsetzero.embedded.postgres import UNSAFE_BUT_FAST, Postgres
-
-        self.kafka = Kafka(
-            folder / "kafka",
-            config={
-                "group.consumer.session.timeout.ms": "4000",
-                "group.consumer.heartbeat.interval.ms": "300",
-                "log.segment.bytes": str(64 * 1024 * 1024),
-                "log.index.size.max.bytes": str(256 * 1024),
-            },
-        )
-        self.postgres = Postgres(folder / "postgres", config={**UNSAFE_BUT_FAST, "max_connections": "300"})
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._locks = {"kafka": threading.Lock(), "postgres": threading.Lock()}
         self._answers: dict[str, dict[str, str]] = {}
 
@@ -51,23 +41,11 @@ class Servers:
         with self._locks[name]:
             if name not in self._answers:
                 try:
-                    found = self._start(name)
-                    self._answers[name] = {"ok": found}
+                    self._answers[name] = {"ok": self._backend.start(name)}
                 except Exception as error:
-                    self._answers[name] = {"error": f"{type(error).__name__}: {error}"}
+                    notes = "\n".join(getattr(error, "__notes__", ()))
+                    self._answers[name] = {"error": f"{type(error).__name__}: {error}\n{notes}".rstrip()}
             return self._answers[name]
-
-    def _start(self, name: str) -> str:
-        if name == "kafka":
-            return self.kafka.start().bootstrap_servers
-        return self.postgres.start().url("postgres")
-
-    def stop(self) -> None:
-        """Stop both at once."""
-        for server in (self.kafka, self.postgres):
-            server.ask_to_stop()
-        for server in (self.kafka, self.postgres):
-            server.stop()
 
 
 class _Listener(socketserver.ThreadingUnixStreamServer):
@@ -101,7 +79,7 @@ class _Client(socketserver.StreamRequestHandler):
                 self.server.changed.notify_all()
 
 
-def serve(path: Path, *, keep: bool) -> None:
+def serve(path: Path, kind: Kind, *, keep: bool) -> None:
     """Serve until the last client is gone (or, with `keep`, until a signal)."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -110,8 +88,8 @@ def serve(path: Path, *, keep: bool) -> None:
     folder.chmod(0o711)  # PostgreSQL's account must pass
     running = path.with_name(f"{os.getpid()}.running")
     running.touch()
-    servers = Servers(folder)
-    listener = _Listener(str(path), servers)
+    backend = make(kind, folder)
+    listener = _Listener(str(path), Servers(backend))
     thread = threading.Thread(target=listener.serve_forever, daemon=True)
     thread.start()
     try:
@@ -125,7 +103,7 @@ def serve(path: Path, *, keep: bool) -> None:
     finally:
         path.unlink(missing_ok=True)
         listener.shutdown()
-        servers.stop()
+        backend.stop()
         shutil.rmtree(folder, ignore_errors=True)
         running.unlink(missing_ok=True)
         owner = os.environ.get("OZ_TEST_OWNER")
@@ -157,7 +135,7 @@ class Connection:
         self._socket.close()
 
 
-def connect(path: Path) -> Connection:
+def connect(path: Path, kind: Kind) -> Connection:
     """Connect to the process behind the socket, and start it when there is none. Call under a lock of the run."""
     try:
         return Connection(path)
@@ -166,7 +144,7 @@ def connect(path: Path) -> Connection:
     log = path.with_suffix(".log")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, __file__, str(path)],
+            [sys.executable, __file__, str(path), f"--servers={kind}"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -197,8 +175,9 @@ def _until(attempt: Callable[[], Connection], process: subprocess.Popen[bytes], 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("socket", type=Path)
+    parser.add_argument("--servers", choices=list(Kind), type=Kind, default=Kind.EMBEDDED)
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     if arguments.keep:
         print(f"export OZ_TEST_SERVERS={arguments.socket.absolute()}", flush=True)
-    serve(arguments.socket, keep=arguments.keep)
+    serve(arguments.socket, arguments.servers, keep=arguments.keep)
