@@ -11,18 +11,21 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check format lock clean
+.PHONY: help demo compose-demo up test check format lock clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## See the whole path of three documents on real Kafka and PostgreSQL
 	@$(BIN)/offsetzero demo $(ARGS)
 
+compose-demo: $(READY) ## Build the image, bring docker-compose.yml up, run the demo against it, take it down
+	@$(BIN)/python deploy/compose_demo.py
+
 up: $(READY) ## Run everything on this machine until Ctrl-C
 	@$(BIN)/offsetzero up $(ARGS)
 
-test: $(READY) ## Run all tests (ARGS='-k name' for some)
+test: $(READY) ## Run all tests (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
@@ -36,10 +39,13 @@ format: $(READY) ## Format the code and repair what ruff can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-# The lock of Python packages holds for every Python >= 3.11; the lock of Kafka's jars is checked at each start.
-lock: $(READY) ## Choose versions anew: requirements.lock and kafka.lock
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-		--generate-hashes --no-header --no-emit-find-links --upgrade -q -o requirements.lock
+# The locks of Python packages hold for every Python >= 3.11; the lock of Kafka's jars is checked at each start. The
+# image installs requirements.prod.lock: those of the same pins that production needs, without `embedded` and `dev`.
+COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate --no-emit-find-links -q
+lock: $(READY) ## Choose versions anew: requirements.lock, requirements.prod.lock and kafka.lock
+	@$(COMPILE) --all-extras --upgrade -o requirements.lock
+	@$(COMPILE) --extra documents -c requirements.lock -o requirements.prod.lock
 	@$(BIN)/python -m offsetzero.embedded.lock
 
 clean: ## Remove the environment and caches of this folder
