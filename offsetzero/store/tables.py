@@ -215,4 +215,5 @@ webhook_deliveries = Table(
     Column("attempted_at", _Time, nullable=False, server_default=_NOW),
     Column("delivered_at", _Time),
     PrimaryKeyConstraint("webhook_id", "message_id"),
+    Index("ix_webhook_deliveries_webhook_id_attempted_at", "webhook_id", "attempted_at"),
 )

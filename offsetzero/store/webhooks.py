@@ -3,20 +3,35 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from offsetzero.store.script import Script
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """The newest attempt to deliver a message. `attempts` counts those of the same message."""
+
+    at: datetime
+    message_id: str
+    event_type: str
+    attempts: int
+    delivered: bool
+    status_code: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
-    """Where a tenant wants which events, signed with which secret."""
+    """Where a tenant wants which events, and how the last delivery went."""
 
     id: UUID
     url: str
     event_types: list[str]
     created_at: datetime
     disabled_at: datetime | None
+    last_delivery: Delivery | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,12 @@ class Target:
 
 
 _COLUMNS = "id, url, event_types, created_at, disabled_at"
+_LAST = (
+    f"SELECT {_COLUMNS}, d.* FROM webhooks LEFT JOIN LATERAL ("  # noqa: S608
+    "SELECT attempted_at, message_id, event_type, attempts, delivered_at IS NOT NULL AS delivered, status_code, error "
+    "FROM webhook_deliveries WHERE webhook_id = webhooks.id ORDER BY attempted_at DESC LIMIT 1"
+    ") AS d ON true WHERE tenant_id = %s"
+)
 
 
 def add(
@@ -46,11 +67,14 @@ def add(
 
 def list_all(tenant_id: str) -> Script[list[Subscription]]:
     """A tenant's subscriptions, oldest first."""
-    rows = yield (
-        f"SELECT {_COLUMNS} FROM webhooks WHERE tenant_id = %s ORDER BY created_at, id",  # noqa: S608
-        (tenant_id,),
-    )
-    return [Subscription(*row) for row in rows]
+    rows = yield _LAST + " ORDER BY created_at, id", (tenant_id,)
+    return [_subscription(row) for row in rows]
+
+
+def find(tenant_id: str, webhook_id: UUID) -> Script[Subscription | None]:
+    """A tenant's subscription; None when there is none and when it is another's."""
+    rows = yield _LAST + " AND id = %s", (tenant_id, webhook_id)
+    return _subscription(rows[0]) if rows else None
 
 
 def delete(tenant_id: str, webhook_id: UUID) -> Script[bool]:
@@ -101,3 +125,9 @@ def disable(webhook_id: UUID) -> Script[None]:
         "UPDATE webhooks SET disabled_at = now() WHERE id = %s AND disabled_at IS NULL",
         (webhook_id,),
     )
+
+
+def _subscription(row: tuple[Any, ...]) -> Subscription:
+    webhook_id, url, event_types, created_at, disabled_at, *last = row
+    delivery = None if last[0] is None else Delivery(*last)
+    return Subscription(webhook_id, url, event_types, created_at, disabled_at, delivery)

@@ -111,7 +111,7 @@ def _resolve(url: str) -> targets.Target:
 
 def test_one_private_address_among_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", _resolver(["1.1.1.1", "10.0.0.1"]))
-    with pytest.raises(TargetRefused, match="receiver.test has an address that is not public") as caught:
+    with pytest.raises(TargetRefused, match="has an address that is not public") as caught:
         _resolve("https://receiver.test/")
     assert "10.0.0.1" not in str(caught.value), "tenants see it, and may not look up names of the internal network"
 
