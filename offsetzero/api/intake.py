@@ -22,31 +22,22 @@ async def take_in(services: Services, tenant_id: str, upload: Upload) -> tuple[I
     """Store a document and start its run.
 
     Returns:
-        The document with its run, and whether they are new: the same content of one tenant is taken in once.
+        The document with its run, and whether the run is new: the same content of one tenant is one document, and
+        it has another run only when the last one failed or was cancelled.
 
     Raises:
-        Problem: 503, the object store does not take it.
+        Problem: 503, the object store does not take it; 409, the document is being deleted.
     """
-    existing = await services.run(documents.find_intake(tenant_id, upload.sha256))
-    if existing is not None:
-        return existing, False
-    document_id = uuid7()
-    key = f"documents/{tenant_id}/{document_id}"
-    document = Document(
-        id=document_id,
-        tenant_id=tenant_id,
-        name=upload.name,
-        content_type=upload.content_type,
-        uri=services.objects.uri(key),
-        size_bytes=upload.size_bytes,
-        sha256=upload.sha256,
-        version=1,
-        uploaded_at=services.clock.now(),
-    )
-    await _put(services, key, upload)
-    intake = await _commit(services, document, key)
-    if intake.document_id != document_id:
-        await _discard(services, key)
+    before = await services.run(documents.find_intake(tenant_id, upload.sha256))
+    if before is not None and not before.ended_badly:
+        return before, False
+    document = _describe(services, tenant_id, upload, before.document_id if before else uuid7())
+    await _put(services, document, upload)
+    if before is not None:
+        return await _again(services, document, before)
+    intake = await _commit(services, document)
+    if intake.document_id != document.id:
+        await _discard(services, document)
         return intake, False
     return intake, True
 
@@ -64,10 +55,29 @@ async def take_out(services: Services, tenant_id: str, document_id: UUID) -> Non
             raise not_found("document")
         event = DocumentDeleted(document_id=document_id, tenant_id=tenant_id, deleted_at=deleted_at)
         await outbox.add_async(connection, event, source=services.settings.source, sequence=document.version)
-    await _discard(services, f"documents/{tenant_id}/{document_id}")
+    await _discard(services, document)
 
 
-async def _put(services: Services, key: str, upload: Upload) -> None:
+def _describe(services: Services, tenant_id: str, upload: Upload, document_id: UUID) -> Document:
+    return Document(
+        id=document_id,
+        tenant_id=tenant_id,
+        name=upload.name,
+        content_type=upload.content_type,
+        uri=services.objects.uri(_key(tenant_id, document_id)),
+        size_bytes=upload.size_bytes,
+        sha256=upload.sha256,
+        version=1,
+        uploaded_at=services.clock.now(),
+    )
+
+
+def _key(tenant_id: str, document_id: UUID) -> str:
+    return f"documents/{tenant_id}/{document_id}"
+
+
+async def _put(services: Services, document: Document, upload: Upload) -> None:
+    key = _key(document.tenant_id, document.id)
     upload.file.seek(0)
     try:
         await services.objects.put(key, upload.file)
@@ -77,7 +87,7 @@ async def _put(services: Services, key: str, upload: Upload) -> None:
         raise Problem(503, "object-store-unavailable", "the document could not be stored", headers=headers) from error
 
 
-async def _commit(services: Services, document: Document, key: str) -> Intake:
+async def _commit(services: Services, document: Document) -> Intake:
     in_doubt = False
     try:
         async with services.pool.connection() as connection:
@@ -85,19 +95,45 @@ async def _commit(services: Services, document: Document, key: str) -> Intake:
             in_doubt = True  # from here on a failure may be one of the answer to a COMMIT that took place
     except BaseException:
         if in_doubt:
-            log.error("commit in doubt, object kept", key=key)
+            log.error("commit in doubt, object kept", key=_key(document.tenant_id, document.id))
         else:
-            await _discard(services, key)
+            await _discard(services, document)
         raise
     return intake
+
+
+async def _again(services: Services, document: Document, before: Intake) -> tuple[Intake, bool]:
+    """Give a document another run. Whatever fails here, its object stays: it had one before, of the same bytes."""
+    try:
+        return await services.run(_restart(document, before, services))
+    except Problem:
+        await _discard(services, document)  # a deletion may have looked for the object before it was put again
+        raise
 
 
 def _record(document: Document, services: Services) -> Script[Intake]:
     if not (yield from documents.add(document)):
         existing = yield from documents.find_intake(document.tenant_id, document.sha256)
         if existing is None:  # deleted between the two statements
-            raise Problem(409, "conflict", "the same file is being deleted; send it again")
+            raise _deleted()
         return existing
+    return (yield from _start(document, services))
+
+
+def _restart(document: Document, before: Intake, services: Services) -> Script[tuple[Intake, bool]]:
+    """Start a run in place of the one that was seen to have ended badly; of many uploads at once one does."""
+    newest = None
+    if (yield from documents.lock(document.tenant_id, document.id)):
+        newest = yield from documents.find_intake(document.tenant_id, document.sha256)
+    if newest is None:
+        raise _deleted()
+    if newest.run_id != before.run_id:
+        return newest, False
+    renewed = yield from documents.renew(document)
+    return (yield from _start(renewed, services)), True
+
+
+def _start(document: Document, services: Services) -> Script[Intake]:
     run_id = uuid7()
     yield from runs.create(run_id, document.tenant_id, document.id, services.settings.api.required_steps)
     event = DocumentUploaded(
@@ -115,7 +151,12 @@ def _record(document: Document, services: Services) -> Script[Intake]:
     return Intake(document.id, run_id, runs.RunStatus.QUEUED)
 
 
-async def _discard(services: Services, key: str) -> None:
+def _deleted() -> Problem:
+    return Problem(409, "conflict", "the same file is being deleted; send it again")
+
+
+async def _discard(services: Services, document: Document) -> None:
+    key = _key(document.tenant_id, document.id)
     try:
         await services.objects.delete(key)
     except (obstore.exceptions.BaseError, OSError) as error:

@@ -31,6 +31,11 @@ class Intake:
     run_id: UUID
     status: runs.RunStatus
 
+    @property
+    def ended_badly(self) -> bool:
+        """Whether the run was of no use: the same content may have another."""
+        return self.status in (runs.RunStatus.FAILED, runs.RunStatus.CANCELLED)
+
 
 _COLUMNS = "id, tenant_id, name, content_type, uri, size_bytes, sha256, version, uploaded_at"
 
@@ -45,10 +50,14 @@ def find(tenant_id: str, document_id: UUID) -> Script[Document | None]:
 
 
 def find_intake(tenant_id: str, sha256: str) -> Script[Intake | None]:
-    """The document of a tenant with this content, and its newest run."""
+    """The document of a tenant with this content, and its newest run.
+
+    Newest by the database's clock: run ids come from the clocks of several machines.
+    """
     rows = yield (
         "SELECT d.id, r.id, r.status FROM documents d JOIN runs r ON r.document_id = d.id "
-        "WHERE d.tenant_id = %s AND d.sha256 = %s AND d.deleted_at IS NULL ORDER BY r.id DESC LIMIT 1",
+        "WHERE d.tenant_id = %s AND d.sha256 = %s AND d.deleted_at IS NULL "
+        "ORDER BY r.created_at DESC, r.id DESC LIMIT 1",
         (tenant_id, sha256),
     )
     return Intake(rows[0][0], rows[0][1], runs.RunStatus(rows[0][2])) if rows else None
@@ -72,6 +81,29 @@ def add(document: Document) -> Script[bool]:
         ),
     )
     return bool(rows)
+
+
+def lock(tenant_id: str, document_id: UUID) -> Script[bool]:
+    """Hold a document until the transaction ends, against uploads of the same content and its deletion.
+
+    Returns:
+        False when there is none any more.
+    """
+    rows = yield (
+        "SELECT 1 FROM documents WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL FOR NO KEY UPDATE",
+        (document_id, tenant_id),
+    )
+    return bool(rows)
+
+
+def renew(document: Document) -> Script[Document]:
+    """Describe a locked document as its newest upload does, with the next version."""
+    rows = yield (
+        "UPDATE documents SET name = %s, content_type = %s, uri = %s, uploaded_at = %s, version = version + 1 "  # noqa: S608
+        f"WHERE id = %s RETURNING {_COLUMNS}",
+        (document.name, document.content_type, document.uri, document.uploaded_at, document.id),
+    )
+    return _document(rows[0])
 
 
 def delete(tenant_id: str, document_id: UUID, deleted_at: datetime) -> Script[Document | None]:
