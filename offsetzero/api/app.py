@@ -7,7 +7,8 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from offsetzero.api import problems
-from offsetzero.api.middleware import Measured
+from offsetzero.api.described import DescribedApi
+from offsetzero.api.middleware import Observed
 from offsetzero.api.routes import documents, operations, runs, search, webhooks
 from offsetzero.api.services import Services
 from offsetzero.settings import Settings
@@ -32,13 +33,16 @@ def create_app(settings: Settings) -> FastAPI:
             app.state.services = Services(settings, pool, Objects(settings.objects))
             yield
 
-    app = FastAPI(
+    app = DescribedApi(
         title="offsetzero",
         version=version("offsetzero"),
         summary="Documents in, events out: upload, follow the run, search, be notified.",
         lifespan=lifespan,
+        # No /docs: the page would load scripts from a CDN, which fails offline, and people would type keys into it.
+        docs_url=None,
+        redoc_url=None,
     )
-    app.add_middleware(Measured)
+    app.add_middleware(Observed)
     problems.install(app)
     for module in (documents, runs, search, webhooks, operations):
         app.include_router(module.router)

@@ -1,13 +1,24 @@
 """The shapes of answers and requests."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
 from offsetzero.store.runs import RunStatus, StepStatus
+
+_DOCUMENT, _RUN = "01981f4e-5d3a-7c11-9b52-3f0f6a1c2d4e", "01981f4e-5d3b-7f60-8a1d-51c2b7e09a33"
+_WEBHOOK = "01981f50-02c7-7a44-b0de-9c4f1e7d8812"
+_AT = "2026-01-31T12:00:00.250000Z"
+
+
+def _like(**example: Any) -> ConfigDict:
+    """An answer that is read off an object, with an example for the OpenAPI document."""
+    examples: JsonDict = {"examples": [example]}
+    return ConfigDict(from_attributes=True, json_schema_extra=examples)
 
 
 class _Answer(BaseModel):
@@ -16,6 +27,8 @@ class _Answer(BaseModel):
 
 class IntakeAnswer(_Answer):
     """Where an uploaded document stands."""
+
+    model_config = _like(document_id=_DOCUMENT, run_id=_RUN, status="queued")
 
     document_id: UUID
     run_id: UUID
@@ -33,6 +46,17 @@ class SummaryDetails(_Answer):
 
 class DocumentAnswer(_Answer):
     """A document; `summary` is null until there is one."""
+
+    model_config = _like(
+        document_id=_DOCUMENT,
+        name="policy.pdf",
+        content_type="application/pdf",
+        size_bytes=2513,
+        sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        uploaded_at=_AT,
+        summary="Travel must be approved by the line manager before it is booked.",
+        summary_details={"model": "local", "input_tokens": None, "output_tokens": None, "created_at": _AT},
+    )
 
     document_id: UUID
     name: str
@@ -60,7 +84,31 @@ class StepAnswer(_Answer):
 
 
 class RunAnswer(_Answer):
-    """A run of the pipeline on one document."""
+    """A run of the pipeline on one document. `due` of a step is when its next attempt may start."""
+
+    model_config = _like(
+        run_id=_RUN,
+        document_id=_DOCUMENT,
+        document_name="policy.pdf",
+        status="running",
+        created_at=_AT,
+        started_at=_AT,
+        finished_at=None,
+        steps=[
+            {
+                "step": "summariser",
+                "required": True,
+                "status": "waiting",
+                "attempts": 1,
+                "reason": "provider-503",
+                "detail": "The endpoint that summarises answered 503.",
+                "warning": None,
+                "due": "2026-01-31T12:01:02Z",
+                "started_at": _AT,
+                "finished_at": None,
+            }
+        ],
+    )
 
     run_id: UUID
     document_id: UUID
@@ -92,6 +140,19 @@ class HitAnswer(_Answer):
 class SearchAnswer(_Answer):
     """Hits, best first."""
 
+    model_config = _like(
+        query="travel",
+        hits=[
+            {
+                "document_id": _DOCUMENT,
+                "name": "policy.pdf",
+                "page": 1,
+                "rank": 0.09,
+                "snippet": "<mark>Travel</mark> must be approved by the line manager",
+            }
+        ],
+    )
+
     query: str
     hits: list[HitAnswer]
 
@@ -99,24 +160,68 @@ class SearchAnswer(_Answer):
 class WebhookRequest(BaseModel):
     """Where to send which events."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"url": "https://receiver.example/hook", "event_types": ["run.succeeded", "run.failed"]}]
+        },
+    )
 
     url: Annotated[str, Field(min_length=1, max_length=2048)]
     event_types: Annotated[list[str], Field(min_length=1, max_length=len(EVENT_TYPES))] = list(EVENT_TYPES)
 
 
+class DeliveryAnswer(_Answer):
+    """The newest attempt to deliver a message. `attempts` counts those of this message, `message_id` is its
+    `webhook-id`; `status_code` is null when there was no answer, and `error` says why it is no delivery."""
+
+    at: datetime
+    message_id: str
+    event_type: str
+    attempts: int
+    delivered: bool
+    status_code: int | None
+    error: str | None
+
+
+_SUBSCRIPTION = {
+    "id": _WEBHOOK,
+    "url": "https://receiver.example/hook",
+    "event_types": ["run.succeeded", "run.failed"],
+    "created_at": _AT,
+    "disabled_at": None,
+    "last_delivery": {
+        "at": _AT,
+        "message_id": "msg_b77fe6d1594b59d998b89ea3c8aa4792",
+        "event_type": "run.failed",
+        "attempts": 2,
+        "delivered": False,
+        "status_code": 503,
+        "error": "the receiver answered 503",
+    },
+}
+
+
 class WebhookAnswer(_Answer):
-    """A subscription. `disabled_at` is set once its receiver has answered 410 Gone."""
+    """A subscription. `disabled_at` is set once its receiver has answered 410 Gone; `last_delivery` is null until
+    something was sent."""
+
+    model_config = _like(**_SUBSCRIPTION)
 
     id: UUID
     url: str
     event_types: list[str]
     created_at: datetime
     disabled_at: datetime | None
+    last_delivery: DeliveryAnswer | None
 
 
 class NewWebhookAnswer(WebhookAnswer):
     """A new subscription with the secret that verifies its messages: it is shown only this once."""
+
+    model_config = _like(
+        **{**_SUBSCRIPTION, "last_delivery": None, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw…"}
+    )
 
     secret: str
 

@@ -70,15 +70,27 @@ def _problem(_request: Request, error: Exception) -> JSONResponse:
 def _framework(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - as registered
     phrase = HTTPStatus(error.status_code).phrase
-    code = phrase.lower().replace(" ", "-")
+    # 400 is how the framework answers bytes that it cannot even try to parse.
+    code = "malformed-body" if error.status_code == 400 else phrase.lower().replace(" ", "-")
     return Problem(error.status_code, code, str(error.detail or phrase), headers=error.headers).response()
 
 
-def _invalid(_request: Request, error: Exception) -> JSONResponse:
+def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as registered
+    for item in error.errors():
+        if item["type"] == "json_invalid":
+            why = f"{item['ctx']['error']} at character {item['loc'][-1]}"
+            return Problem(400, "malformed-body", f"the body is not JSON: {why}").response()
+        if item["loc"] == ("body",) and item["type"] != "missing" and not _says_json(request):
+            return Problem(415, "not-json", "send JSON, with the header Content-Type: application/json").response()
     errors = [{"at": ".".join(str(part) for part in item["loc"]), "detail": item["msg"]} for item in error.errors()]
     detail = "; ".join(f"{item['at']}: {item['detail']}" for item in errors)
     return Problem(422, "invalid-request", detail, errors=errors).response()
+
+
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _database(request: Request, error: Exception) -> JSONResponse:
@@ -89,5 +101,8 @@ def _database(request: Request, error: Exception) -> JSONResponse:
 
 def _bug(request: Request, error: Exception) -> JSONResponse:
     # Without the traceback: the server logs that when the framework raises the error again.
-    log.error("request failed", method=request.method, path=request.url.path, error=repr(error))
-    return Problem(500, "internal-error", "the request failed; the error is in the API's log").response()
+    # The answer is made outside the middleware that gives the others their id.
+    request_id = request.scope.get("state", {}).get("request_id", "")
+    log.error("request failed", method=request.method, path=request.url.path, error=repr(error), request_id=request_id)
+    detail = "the request failed; the error is in the API's log, with this x-request-id"
+    return Problem(500, "internal-error", detail, headers={"X-Request-ID": request_id}).response()

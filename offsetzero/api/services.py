@@ -41,7 +41,9 @@ _bearer = HTTPBearer(auto_error=False, description="An API key: `ozk_…`", bear
 
 
 async def _tenant(
-    services: WithServices, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request,
+    services: WithServices,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> str:
     if credentials is None:
         detail = "send the API key of your tenant as `Authorization: Bearer ozk_…`"
@@ -50,6 +52,7 @@ async def _tenant(
     if tenant_id is None:
         headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)
+    request.state.tenant_id = tenant_id  # for the log
     return tenant_id
 
 

@@ -164,9 +164,16 @@ def _content_type(declared: bytes, name: str) -> str:
     kind = parse_options_header(declared)[0].decode("ascii", "replace").lower()
     found = formats.find(kind, name)
     if found is None:
-        said = f"{name!r} is {kind or 'of an unknown type'!r}"
-        raise Problem(415, "unsupported-type", f"{said}; accepted are {formats.ACCEPTED}")
+        said = f"{name!r} is {kind or 'of an unknown type'!r}; accepted are {formats.ACCEPTED}"
+        raise Problem(415, "unsupported-type", f"{said}. {_hint(name)}")
     return found.content_type
+
+
+def _hint(name: str) -> str:
+    shown = name if name.replace(".", "").replace("-", "").replace("_", "").isalnum() else "FILE"
+    known = formats.find("", name)
+    kind = known.content_type if known else "text/plain"
+    return f"If it is one of these all the same, say so, with curl: -F '{FIELD}=@{shown};type={kind}'"
 
 
 def _too_large(limit: int) -> Problem:

@@ -6,6 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request, Response
 
 from offsetzero.api import intake, uploads
+from offsetzero.api.described import Responses, errors
 from offsetzero.api.models import DocumentAnswer, IntakeAnswer, SummaryDetails
 from offsetzero.api.problems import not_found
 from offsetzero.api.services import Tenant, WithServices
@@ -38,10 +39,37 @@ _FORM: dict[str, Any] = {
     }
 }
 
+_UPLOADED: Responses = {
+    202: {"description": "Taken in; its run is at `Location`"},
+    200: {"model": IntakeAnswer, "description": "The same bytes were sent before: the run that they have"},
+    **errors(
+        "malformed-body",
+        "conflict",
+        "too-large",
+        "not-multipart",
+        "unsupported-type",
+        "empty-file",
+        "no-file",
+        "several-files",
+        "object-store-unavailable",
+    ),
+}
 
-@router.post("/documents", status_code=202, openapi_extra=_FORM, responses={200: {"model": IntakeAnswer}})
+
+@router.post(
+    "/documents",
+    status_code=202,
+    operation_id="upload_document",
+    summary="Upload a document",
+    openapi_extra=_FORM,
+    responses=_UPLOADED,
+)
 async def upload(request: Request, response: Response, tenant: Tenant, services: WithServices) -> IntakeAnswer:
-    """Take in a document and start its run; 200 with the run it has when the tenant sent the same file before."""
+    """Take in one document and start its run.
+
+    The same bytes again are answered with the run that they have, unless that failed or was cancelled: then a new
+    run starts, with the name and the content type of this upload.
+    """
     async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
         found, is_new = await intake.take_in(services, tenant, received)
     response.status_code = 202 if is_new else 200
@@ -49,7 +77,12 @@ async def upload(request: Request, response: Response, tenant: Tenant, services:
     return IntakeAnswer.model_validate(found)
 
 
-@router.get("/documents/{document_id}")
+@router.get(
+    "/documents/{document_id}",
+    operation_id="get_document",
+    summary="Read a document",
+    responses=errors("not-found", "invalid-request"),
+)
 async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> DocumentAnswer:
     """A document and, once it is there, its summary."""
     document, summary = await services.run(_find(tenant, document_id))
@@ -67,7 +100,13 @@ async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> Doc
     )
 
 
-@router.delete("/documents/{document_id}", status_code=204)
+@router.delete(
+    "/documents/{document_id}",
+    status_code=204,
+    operation_id="delete_document",
+    summary="Delete a document",
+    responses=errors("not-found", "invalid-request"),
+)
 async def delete(document_id: UUID, tenant: Tenant, services: WithServices) -> None:
     """Delete a document; it leaves search and summaries as soon as the groups have handled the event."""
     await intake.take_out(services, tenant, document_id)

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
+from offsetzero.api.described import errors
 from offsetzero.api.models import RunAnswer, RunsAnswer
 from offsetzero.api.problems import not_found
 from offsetzero.api.services import Tenant, WithServices
@@ -14,7 +15,9 @@ from offsetzero.store.runs import RunStatus
 router = APIRouter(tags=["runs"])
 
 
-@router.get("/runs/{run_id}")
+@router.get(
+    "/runs/{run_id}", operation_id="get_run", summary="Read a run", responses=errors("not-found", "invalid-request")
+)
 async def read(run_id: UUID, tenant: Tenant, services: WithServices) -> RunAnswer:
     """A run with its steps."""
     found = await services.run(run_views.find(tenant, run_id))
@@ -23,7 +26,7 @@ async def read(run_id: UUID, tenant: Tenant, services: WithServices) -> RunAnswe
     return RunAnswer.model_validate(found)
 
 
-@router.get("/runs")
+@router.get("/runs", operation_id="list_runs", summary="List runs", responses=errors("invalid-request"))
 async def page(
     tenant: Tenant,
     services: WithServices,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from offsetzero.api.described import errors
 from offsetzero.api.models import HitAnswer, SearchAnswer
 from offsetzero.api.problems import Problem
 from offsetzero.api.services import Tenant, WithServices
@@ -13,11 +14,18 @@ from offsetzero.store import index
 router = APIRouter(tags=["search"])
 
 
-@router.get("/search")
+@router.get(
+    "/search",
+    operation_id="search_documents",
+    summary="Search in documents",
+    responses=errors("empty-query", "invalid-request"),
+)
 async def search(
     tenant: Tenant,
     services: WithServices,
-    q: Annotated[str, Query(max_length=500, description='Words, `"a phrase"`, `or`, `-without`')],
+    q: Annotated[
+        str, Query(max_length=500, description='Words, `"a phrase"`, `or`, `-without`', examples=["travel -train"])
+    ],
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
     offset: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> SearchAnswer:

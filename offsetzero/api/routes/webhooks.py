@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fastapi import APIRouter
 
+from offsetzero.api.described import errors
 from offsetzero.api.models import NewWebhookAnswer, WebhookAnswer, WebhookRequest, WebhooksAnswer
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Tenant, WithServices
@@ -20,9 +21,17 @@ MOST = 20
 """Subscriptions of one tenant."""
 
 
-@router.post("/webhooks", status_code=201)
+@router.post(
+    "/webhooks",
+    status_code=201,
+    operation_id="create_webhook",
+    summary="Subscribe to events",
+    responses=errors(
+        "malformed-body", "too-many-webhooks", "not-json", "url-refused", "unknown-event-type", "invalid-request"
+    ),
+)
 async def subscribe(body: WebhookRequest, tenant: Tenant, services: WithServices) -> NewWebhookAnswer:
-    """Subscribe to events; messages are signed by Standard Webhooks 1.0.0 with the secret in the answer."""
+    """Messages are signed by Standard Webhooks 1.0.0 with the secret in the answer, which is shown only this once."""
     unknown = sorted(set(body.event_types) - set(EVENT_TYPES))
     if unknown:
         known = ", ".join(EVENT_TYPES)
@@ -39,15 +48,35 @@ async def subscribe(body: WebhookRequest, tenant: Tenant, services: WithServices
     return NewWebhookAnswer(**WebhookAnswer.model_validate(added).model_dump(), secret=secret)
 
 
-@router.get("/webhooks")
+@router.get("/webhooks", operation_id="list_webhooks", summary="List subscriptions", responses=errors())
 async def list_all(tenant: Tenant, services: WithServices) -> WebhooksAnswer:
-    """All subscriptions, without their secrets."""
+    """All subscriptions, oldest first, each with its last delivery; without their secrets."""
     found = await services.run(webhooks.list_all(tenant))
     return WebhooksAnswer(webhooks=[WebhookAnswer.model_validate(item) for item in found])
 
 
-@router.delete("/webhooks/{webhook_id}", status_code=204)
+@router.get(
+    "/webhooks/{webhook_id}",
+    operation_id="get_webhook",
+    summary="Read a subscription",
+    responses=errors("not-found", "invalid-request"),
+)
+async def read(webhook_id: UUID, tenant: Tenant, services: WithServices) -> WebhookAnswer:
+    """A subscription with its last delivery, without its secret."""
+    found = await services.run(webhooks.find(tenant, webhook_id))
+    if found is None:
+        raise not_found("webhook")
+    return WebhookAnswer.model_validate(found)
+
+
+@router.delete(
+    "/webhooks/{webhook_id}",
+    status_code=204,
+    operation_id="delete_webhook",
+    summary="End a subscription",
+    responses=errors("not-found", "invalid-request"),
+)
 async def unsubscribe(webhook_id: UUID, tenant: Tenant, services: WithServices) -> None:
-    """End a subscription."""
+    """Nothing more is sent to it; its history of deliveries goes with it."""
     if not await services.run(webhooks.delete(tenant, webhook_id)):
         raise not_found("webhook")
