@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from offsetzero.cli.screen import Screen
+from offsetzero.embedded import disk
 from offsetzero.embedded.stack import Stack, inherited
 from offsetzero.errors import OffsetzeroError
 from offsetzero.settings import PREFIX, Settings, default_home, load
@@ -25,6 +26,7 @@ def up(
     port: Annotated[int | None, typer.Option(help="Port of the API, 0 for a free one; OFFSETZERO_API__PORT.")] = None,
     home: Annotated[Path | None, typer.Option(help="Folder of all data; OFFSETZERO_HOME.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON line when ready.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove all data of the folder first.")] = False,
 ) -> None:
     """Run Kafka, PostgreSQL, the API, the relay and the groups on this machine until Ctrl-C.
 
@@ -44,9 +46,11 @@ def up(
         screen,
         environment=own,
         api_port=settings.api.port if port is None else port,
+        fresh=fresh,
     )
     try:
-        run(stack, screen, as_json=as_json)
+        with disk.told(stack.home):
+            run(stack, screen, as_json=as_json)
     finally:
         stack.close()
 
@@ -64,7 +68,7 @@ def run(stack: Stack, screen: Screen, *, as_json: bool) -> None:
             time.sleep(0.5)
     except KeyboardInterrupt:
         screen.console.print("\nStopping (again to end everything at once) …")
-    except OffsetzeroError:
+    except (OffsetzeroError, OSError):
         stop(stack)
         raise
     stop(stack)
@@ -122,7 +126,7 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
     key = demo_key(config)
     addresses: dict[str, Any] = {
         "api": stack.api_url,
-        "api_docs": f"{stack.api_url}/docs",
+        "api_description": f"{stack.api_url}/openapi.json",
         "api_key": key,
         "kafka": config.kafka.bootstrap_servers,
         "database": config.database_url.get_secret_value(),
@@ -136,7 +140,7 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
 
     table = Table.grid(padding=(0, 2))
     rows = {
-        "API": f"{stack.api_url}   (its description: {addresses['api_docs']})",
+        "API": f"{stack.api_url}   (its description: {addresses['api_description']})",
         "Key": f"{key}   (tenant {TENANT})",
         "Kafka": addresses["kafka"],
         "PostgreSQL": addresses["database"],
