@@ -9,7 +9,7 @@ from typing import Any
 
 from offsetzero.consumers.group import ConsumerGroup, Route
 from offsetzero.consumers.record import Record
-from offsetzero.errors import DecodeError, InvalidEvent
+from offsetzero.errors import DecodeError, SchemasUnavailable
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
@@ -82,7 +82,7 @@ class CallReader:
             try:
                 if record.value is not None or cloudevents.is_cloudevent(record.headers):
                     message = cloudevents.read(record.value, record.headers)
-            except (InvalidEvent, DecodeError) as error:
+            except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
                 failure = _poison(error)
         meta = message.meta if message else _raw_metadata(hop, record)
         parts: dict[str, Any] = {
@@ -107,7 +107,9 @@ class CallReader:
                 return Call(**parts, label=event_type, event=event, route=route)
             if event_class(event_type) is not None or self._codec.knows(event_type, data):
                 return Call(**parts, label=event_type)
-        except (DecodeError, InvalidEvent) as error:
+        except (SchemasUnavailable, LooksUp):
+            raise
+        except Exception as error:
             return Call(**parts, label=event_type if route else "unreadable", failure=_poison(error))
         unknown = Poison("unknown-type", f"no contract explains the event type {event_type!r}")
         return Call(**parts, label="unreadable", failure=unknown)

@@ -24,6 +24,7 @@ from offsetzero.consumers.transaction import HandlerRaised, NotNow, checked, in_
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.producers import outbox
 from offsetzero.retry.classify import classify
+from offsetzero.retry.failures import Failure
 from offsetzero.settings import Settings
 from offsetzero.store import processed
 from offsetzero.store.availability import is_away
@@ -87,6 +88,8 @@ class Handling:
         except SchemasUnavailable as error:
             return self._not_now(record, error)
         with self._log_context(call):
+            if record.failed is not None:
+                return self._settle(call, record.failed)
             try:
                 verdict = self._begin(call)
                 if verdict is None:
@@ -102,6 +105,8 @@ class Handling:
         except SchemasUnavailable as error:
             return self._not_now(record, error)
         with self._log_context(call):
+            if record.failed is not None:
+                return await self._thread(self._settle, call, record.failed)
             try:
                 verdict = await self._thread(self._begin, call)
                 if verdict is None:
@@ -171,7 +176,16 @@ class Handling:
         cause = error.__cause__ or error if isinstance(error, HandlerRaised) else error
         if isinstance(error, NotNow) or self._is_away(cause, call.record):
             return self._not_now(call.record, cause)
-        return Ending.DONE if self._settler.settle(call, classify(cause)) else Ending.LEFT
+        return self._settle(call, classify(cause))
+
+    def _settle(self, call: Call, failure: Failure) -> Ending:
+        try:
+            return Ending.DONE if self._settler.settle(call, failure) else Ending.LEFT
+        except NotNow as error:
+            return self._not_now(call.record, error)
+        except Exception:  # an error of ours: it stops its partition, with a line a second, rather than the group
+            log.exception("settling failed", record=str(call.record))
+            return Ending.AGAIN
 
     def _transact(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():
@@ -259,7 +273,14 @@ class Handling:
     async def _thread(self, function: Callable[..., T], *arguments: Any) -> T:
         context = contextvars.copy_context()  # so that log lines of the thread carry the record's ids
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: context.run(function, *arguments))
+
+        def call() -> T:
+            try:
+                return context.run(function, *arguments)
+            except StopIteration as error:  # asyncio's futures refuse it, and would never end
+                raise RuntimeError("StopIteration") from error
+
+        return await loop.run_in_executor(self._threads, call)
 
 
 def _route(call: Call) -> Route:

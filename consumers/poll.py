@@ -1,13 +1,13 @@
 """The polling thread: fetches, serves rebalances, commits. Nothing that handlers do may stop it (design section 6)."""
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from offsetzero import logs, metrics
+from offsetzero.client_log import LOGGER, watched
 from offsetzero.clock import Clock
 from offsetzero.consumers.commits import Commits
 from offsetzero.consumers.dispatch import Dispatcher
@@ -32,10 +32,7 @@ def due_ms(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """The header `oz_due` (wall time, milliseconds); 0 when it is not there or cannot be read."""
     for name, value in headers:
         if name == "oz_due" and value is not None:
-            try:
-                return int(value)
-            except ValueError:
-                return 0
+            return int(value) if value.isdigit() and len(value) <= 18 else 0
     return 0
 
 
@@ -78,10 +75,7 @@ class PollLoop:
         self._owned: dict[tuple[str, int], OwnedPartition] = {}
         self._next_commit = 0.0
         self._commits = Commits(group, clock)
-        # The client's own lines go through logging, like all others.
-        self._consumer = make_consumer(
-            {**config, "on_commit": self._commits.on_commit}, logger=logging.getLogger(f"{__name__}.client")
-        )
+        self._consumer = make_consumer(watched({**config, "on_commit": self._commits.on_commit}), logger=LOGGER)
         self._pressure = Pressure(self._consumer, self._place, group, self._retries, dispatcher, limits, clock)
 
     def subscribe(self) -> None:
@@ -167,7 +161,10 @@ class PollLoop:
     def _wait(self, record: Record) -> float:
         """Seconds until a retry record is due; never more than was meant when it was appended (clock steps)."""
         due = due_ms(record.headers)
-        return min(due - self._clock.now_ms(), due - record.timestamp_ms) / 1000
+        meant = due - record.timestamp_ms
+        if meant > retry_headers.MAX_WAIT_MS:
+            return 0.0  # nobody appends such a copy: it is read at once, and turns out to be poison
+        return min(due - self._clock.now_ms(), meant) / 1000
 
     def _on_error(self, error: KafkaError, owned: OwnedPartition | None, message: Message) -> None:
         if error.code() == KafkaError._PARTITION_EOF:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from offsetzero.retry.failures import Failure
+
 OVERHEAD = 500
 """Bytes that a record costs besides its key, value and headers."""
 RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -22,8 +24,10 @@ class Record:
     """One record as it was read; key, value and header values are bytes until somebody decodes them."""
 
     __slots__ = (
+        "appended",
         "broken",
         "done",
+        "failed",
         "headers",
         "kept",
         "key",
@@ -55,6 +59,8 @@ class Record:
         self.prepared = False
         self.kept: Any = None
         self.broken = 0
+        self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
+        self.appended = False  # the copy in the retry or dead-letter topic is acknowledged
 
     def keep(self, prepared: Any) -> None:
         """Remember what `prepare` returned, so that a transaction that must be repeated repeats only itself."""

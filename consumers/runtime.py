@@ -27,6 +27,7 @@ from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
 MAX_THREADS = 32  # for the sync parts of an async group
+APPEND_SECONDS = 30.0  # for the broker's acknowledgement; then it is tried again
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
 log = logs.get(__name__)
@@ -85,7 +86,10 @@ class GroupRuntime:
         settings, group = self._settings, self._group
         concurrency = group.concurrency(settings)
         size = min(concurrency, MAX_THREADS) + 2
-        with LogProducer(settings, linger=0.001) as producer, pool(settings, size, name=group.name) as connections:
+        with (
+            LogProducer(settings, linger=0.001, delivery_timeout=APPEND_SECONDS) as producer,
+            pool(settings, size, name=group.name) as connections,
+        ):
             self._set_up(connections)
             dispatcher = Dispatcher(self._clock)
             loop = PollLoop(
@@ -172,7 +176,6 @@ class GroupRuntime:
             settings.source,
             self._clock,
             self._dice,
-            self._stopping,
         )
         if not group.is_async:
             handling = Handling(group, settings, reader, settler, connections)

@@ -1,8 +1,6 @@
 """After a failure: the decision is carried out before the record counts as done (design section 7)."""
 
 import random
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import psycopg
@@ -13,6 +11,7 @@ from offsetzero.clock import Clock
 from offsetzero.consumers import steps
 from offsetzero.consumers.calls import Call
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.transaction import NotNow
 from offsetzero.errors import PublishError
 from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers
@@ -25,13 +24,11 @@ from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, run
 from offsetzero.topics.names import Names
 
-_BACKOFF_MAX = 30.0  # seconds between tries while the broker or the database is away
-
 log = logs.get(__name__)
 
 
 class Settler:
-    """Carries out what the retry policy decides; blocks its caller, a worker, until that is safe.
+    """Carries out what the retry policy decides; blocks its caller, a worker, for one try.
 
     Args:
         group: whose failures these are.
@@ -42,7 +39,6 @@ class Settler:
         source: `ce_source` of the run's events.
         clock: wall time for due times.
         dice: for jitter.
-        stopping: set when the process ends: unfinished work is then left to the next owner.
     """
 
     def __init__(
@@ -55,7 +51,6 @@ class Settler:
         source: str,
         clock: Clock,
         dice: random.Random,
-        stopping: threading.Event,
     ) -> None:
         self._group = group
         self._policy = policy
@@ -65,17 +60,20 @@ class Settler:
         self._source = source
         self._clock = clock
         self._dice = dice
-        self._stopping = stopping
 
     def settle(self, call: Call, failure: Failure) -> bool:
-        """Retry, dead-letter or fail a record.
+        """Retry, dead-letter or fail a record. May be called again for it after `NotNow`: what is done stays done.
 
         Returns:
-            True when the outcome is safe; False when the partition was revoked or the process ends before that:
-            the record stays uncommitted and will be read again.
+            True when the outcome is safe; False when another member owns the record by now, and will settle it.
+
+        Raises:
+            NotNow: the broker or the database refuses; nothing may be committed past the record meanwhile.
         """
         decision = self._policy.decide(failure, call.hop.attempt, self._clock.now_ms(), self._dice)
-        self._tell(call, failure, decision)
+        if call.record.failed is None:
+            call.record.failed = failure
+            self._tell(call, failure, decision)
         match decision:
             case Retry():
                 return self._retry(call, failure, decision)
@@ -92,10 +90,8 @@ class Settler:
 
     def _retry(self, call: Call, failure: Failure, decision: Retry) -> bool:
         # The step is shown as waiting first: once the copy is in the log, its next attempt may start at any time.
-        if self._group.step and not self._write(
-            call, lambda: steps.wait(call, self._group.name, failure, call.hop.attempt, decision.due_ms)
-        ):
-            return False
+        if self._group.step:
+            self._write(call, steps.wait(call, self._group.name, failure, call.hop.attempt, decision.due_ms))
         topic = f"{self._group.name}.{decision.tier.name}"
         if not self._append(call, failure, topic, decision.attempt, decision.due_ms):
             return False
@@ -108,18 +104,20 @@ class Settler:
             if (yield from processed.claim(call.identity, outcome)) and self._group.step:
                 yield from steps.fail(call, self._group.name, failure, self._source)
 
-        if not self._write(call, script):
-            return False
+        self._write(call, script())
         if outcome is Outcome.DEAD_LETTERED:
             metrics.DEAD_LETTERS.labels(self._group.name, failure.failure_class.value).inc()
         metrics.EVENTS_HANDLED.labels(self._group.name, call.label, outcome.value).inc()
         return True
 
     def _append(self, call: Call, failure: Failure, topic: str, attempt: int, due_ms: int) -> bool:
-        hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms)
         record = call.record
-
-        def send() -> None:
+        if record.appended:
+            return True
+        if not record.owned.active:
+            return False
+        hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms)
+        try:
             self._producer.produce(
                 self._names.topic(topic),
                 key=record.key,
@@ -129,50 +127,22 @@ class Settler:
                 # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
                 timestamp_ms=self._clock.now_ms(),
             ).result()
-
-        def refused(error: Exception) -> None:
+        except PublishError as error:
             metrics.APPENDS_FAILED.labels(self._group.name, topic).inc()
             log.error("append refused", topic=topic, record=str(record), error=str(error))
+            raise NotNow from error
+        record.appended = True
+        return True
 
-        if not record.owned.active:
-            return False  # another member owns it by now, and will append it
-        return self._until_done(call, send, (PublishError,), refused)
-
-    def _write(self, call: Call, script: Callable[[], Script[None]]) -> bool:
-        def write() -> None:
+    def _write(self, call: Call, script: Script[None]) -> None:
+        """Also when the partition was revoked meanwhile: the outcome of a dead letter in the log belongs to it."""
+        try:
             with self._pool.connection() as connection:
-                run(connection, script())
-
-        def refused(error: Exception) -> None:
-            # Away, or refusing what we write: in both cases nothing may be committed past this record.
-            (log.warning if is_away(error) else log.error)(
-                "outcome not written", record=str(call.record), error=str(error)
-            )
-
-        return self._until_done(call, write, (psycopg.Error, PoolTimeout), refused)
-
-    def _until_done(
-        self,
-        call: Call,
-        action: Callable[[], None],
-        expected: tuple[type[Exception], ...],
-        told: Callable[[Exception], None],
-    ) -> bool:
-        """Try until it works: nothing is committed past this record meanwhile.
-
-        Once at least, also after a revocation: the outcome row of a dead letter that is in the log belongs to it.
-        """
-        backoff = 0.5
-        while True:
-            try:
-                action()
-            except expected as error:
-                told(error)
-            else:
-                return True
-            if self._stopping.wait(backoff) or not call.record.owned.active:
-                return False
-            backoff = min(_BACKOFF_MAX, backoff * 2)
+                run(connection, script)
+        except (psycopg.Error, PoolTimeout) as error:
+            if not is_away(error):
+                log.error("outcome refused", record=str(call.record), error=str(error))
+            raise NotNow from error
 
     def _tell(self, call: Call, failure: Failure, decision: object) -> None:
         write = log.error if failure.failure_class is FailureClass.BUG else log.warning

@@ -59,7 +59,8 @@ class KafkaSettings(_Section):
 
     def client_config(self) -> dict[str, Any]:
         """librdkafka properties that every client of this process starts from."""
-        return {**self.options, "bootstrap.servers": self.bootstrap_servers}
+        # 5: no news of every connection that the broker closes because it was idle
+        return {"log_level": 5, **self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
 class RetrySettings(_Section):

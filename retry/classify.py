@@ -18,6 +18,7 @@ from offsetzero.retry.failures import Bug, Failure, FailureClass, Permanent, Pro
 TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,3})?", re.ASCII)
 _LIMITS = "54"  # SQLSTATE class of program limits: too large for an index, too complex; no later try helps
+_IDLE_TIMEOUT = "25P03"  # the server ended a transaction in which the handler was busy with something else
 _NETWORK = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT})
 _SEVERITY = (
     FailureClass.TRANSIENT,
@@ -52,7 +53,7 @@ def _other(error: BaseException) -> Failure:
         return _worst(error, said)
     if isinstance(error, ValidationError):
         return Permanent("invalid", f"{error.error_count()} invalid fields of {error.title}")
-    if isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(_LIMITS):
+    if isinstance(error, psycopg.Error) and _is_passing(error):
         return Transient("database", "the database could not do it now", internal=said)
     if isinstance(error, confluent_kafka.KafkaException):
         retriable = bool(error.args) and error.args[0].retriable()
@@ -71,6 +72,13 @@ def _worst(error: BaseExceptionGroup[BaseException], said: str) -> Failure:
     worst = max(members, key=lambda member: _SEVERITY.index(member.failure_class))
     waits = [member.retry_after for member in members if member.retry_after is not None]
     return type(worst)(worst.reason, worst.detail, retry_after=max(waits, default=None), internal=said)
+
+
+def _is_passing(error: psycopg.Error) -> bool:
+    """Deadlocks, time-outs, lost connections; not what no later try helps against."""
+    if (error.sqlstate or "").startswith(_LIMITS):
+        return False
+    return isinstance(error, psycopg.OperationalError) or error.sqlstate == _IDLE_TIMEOUT
 
 
 def _is_network(error: BaseException) -> bool:

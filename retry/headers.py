@@ -16,6 +16,9 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 PREFIX = "oz_"
 _DETAIL_BYTES = 1024
 _STACK_BYTES = 4096
+_MAX_ATTEMPT = 1000
+MAX_WAIT_MS = 31 * 24 * 60 * 60 * 1000
+"""Milliseconds after its append that a copy may be due: settings allow 30 days, and jitter."""
 
 
 def of_message(message: Message) -> Headers:
@@ -69,16 +72,30 @@ def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms
         return Hop(here, timestamp_ms=timestamp_ms)
     try:
         topic_id, partition, offset = ours["oz_origin"].decode().rsplit("/", 2)
-        return Hop(
-            origin=Origin(topic_id, ours["oz_topic"].decode(), int(partition), int(offset)),
-            attempt=int(ours["oz_attempt"]),
-            hop=int(ours["oz_hop"]),
-            due_ms=int(ours["oz_due"]),
-            redrive_no=int(ours.get("oz_redrive_no", b"0")),
-            timestamp_ms=int(ours["oz_timestamp"]),
+        hop = Hop(
+            origin=Origin(topic_id, ours["oz_topic"].decode(), _number(partition), _number(offset)),
+            attempt=_number(ours["oz_attempt"]),
+            hop=_number(ours["oz_hop"]),
+            due_ms=_number(ours["oz_due"]),
+            redrive_no=_number(ours.get("oz_redrive_no", b"0")),
+            timestamp_ms=_number(ours["oz_timestamp"]),
         )
+        if not (1 <= hop.attempt <= _MAX_ATTEMPT and hop.redrive_no < 2**31):
+            raise ValueError("a number out of its range")
+        if hop.origin.partition != here.partition:
+            raise ValueError(f"its origin is partition {hop.origin.partition}: copies keep the partition number")
+        if hop.due_ms > timestamp_ms + MAX_WAIT_MS:
+            raise ValueError("due later than any tier makes it")
     except (KeyError, ValueError) as error:
         raise DecodeError(f"{here.topic}/{here.partition}@{here.offset}: oz_ header cannot be read: {error}") from error
+    return hop
+
+
+def _number(text: str | bytes) -> int:
+    digits = text.decode() if isinstance(text, bytes) else text
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):
+        raise ValueError(f"not a number: {digits[:40]!r}")
+    return int(digits)
 
 
 def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failure, group: str) -> Headers:

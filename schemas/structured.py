@@ -19,6 +19,9 @@ def claims(media_type: str) -> bool:
     return media_type.strip().lower().startswith(_FAMILY)
 
 
+_MAX_MEDIA_TYPE = 1000
+
+
 def is_json(media_type: str | None) -> bool:
     """Whether data of that content type are JSON."""
     return media_type is not None and _parse_media_type(media_type)[0].endswith(("/json", "+json"))
@@ -54,9 +57,14 @@ def read(value: bytes | None, media_type: str) -> tuple[Metadata, str | None, by
 
 def _parse_media_type(text: str) -> tuple[str, str]:
     parsed = MediaType()
-    parsed["content-type"] = text
-    charset = parsed.get_param("charset", "")
-    return parsed.get_content_type(), str(charset).lower()
+    try:
+        if len(text) > _MAX_MEDIA_TYPE:
+            raise ValueError(f"{len(text)} characters")
+        parsed["content-type"] = text
+        charset = parsed.get_param("charset", "")
+        return parsed.get_content_type(), str(charset).lower()
+    except ValueError as error:  # whatever the parser raises: UnicodeEncodeError is one, too
+        raise InvalidEvent(f"content-type {text[:80]!r} cannot be read: {error}") from None
 
 
 def _data(envelope: dict[str, Any]) -> tuple[str | None, bytes | None]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import psycopg
+from confluent_kafka.admin import AdminClient
 from kafka.conftest import await_dead_letters, await_effects, effects, uploaded
 
 from offsetzero.consumers.context import Context
@@ -19,7 +20,8 @@ from offsetzero.retry import dead_letters
 from offsetzero.retry.classify import of_status
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
-from offsetzero.topics import lag
+from offsetzero.topics import cluster, lag
+from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
 from support import wait_until
 
@@ -113,6 +115,54 @@ def test_an_async_handler_that_cancels_itself_fails_like_any_other(
     assert [row[1] for row in effects(database)] == ["good"]
 
 
+def test_stop_iteration_in_a_thread_of_an_async_group_is_a_bug_like_others(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """asyncio's futures refuse StopIteration: the await never ended, and neither did the group."""
+    audit = ConsumerGroup("audit")
+
+    @audit.prepare(DocumentUploaded)
+    def first(event: DocumentUploaded, ctx: Context) -> Any:
+        return next(iter([]))
+
+    @audit.handler(DocumentUploaded)
+    async def act(event: DocumentUploaded, ctx: Context) -> None:
+        raise AssertionError("prepare has failed")
+
+    with Publisher(settings) as publisher:
+        publisher.publish(uploaded())
+    with running(audit):
+        [letter] = await_dead_letters(settings, "audit", 1)
+    assert letter.failure == "bug"
+    assert "StopIteration" in letter.stack
+
+
+def test_refused_appends_hold_no_worker(settings: Settings, running: Running, database: psycopg.Connection) -> None:
+    """Eight failing records and a retry topic that is gone stopped everything: each held a worker."""
+    audit = ConsumerGroup("audit", concurrency=2)
+    calls: Counter[str] = Counter()
+
+    @audit.handler(DocumentUploaded)
+    def act(event: DocumentUploaded, ctx: Context) -> None:
+        calls[event.name] += 1
+        if event.name == "bad" and ctx.attempt == 1:
+            raise of_status(503)
+        write(ctx, event)
+
+    retry, admin = Names(settings.kafka.namespace).topic("audit.retry-1m"), AdminClient(settings.kafka.client_config())
+    with running(audit):
+        admin.delete_topics([retry])[retry].result(10)
+        with Publisher(settings) as publisher:
+            for name in ["bad"] * 8 + ["good"] * 50:
+                publisher.publish(uploaded(name=name))
+        rows = await_effects(database, 50, 60)
+        assert {name for _, name, _ in rows} == {"good"}
+        cluster.ensure(settings, group_topics("audit", 6, ["retry-1m", "retry-10m"]))
+        rows = await_effects(database, 58, 60)
+    assert Counter((name, attempt) for _, name, attempt in rows) == {("good", 1): 50, ("bad", 2): 8}
+    assert calls["bad"] == 16, "a handler is not called again because its retry could not be appended"
+
+
 def test_an_endless_retry_after_ends_nobody(settings: Settings, running: Running, database: psycopg.Connection) -> None:
     audit = ConsumerGroup("audit", step=True)
     answers = ["inf", "nan", "1e18", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "-5"]
@@ -140,7 +190,6 @@ def test_a_handler_that_ends_its_own_backend_consumes_attempts(
     @audit.handler(DocumentUploaded)
     def act(event: DocumentUploaded, ctx: Context) -> None:
         attempts.append(ctx.attempt)
-        ctx.connection.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
         ctx.connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
     with Publisher(settings) as publisher:

@@ -1,6 +1,8 @@
 """What a record turns out to be before any handler is called."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.calls import RAW_SOURCE, CallReader
@@ -13,6 +15,7 @@ from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
 
+CLOUDEVENTS_JSON = b"application/cloudevents+json"
 GROUP = ConsumerGroup("audit")
 GROUP.handler(DocumentUploaded)(lambda event, ctx: None)
 DELETED = DocumentDeleted(document_id="0190b3f0-0000-7000-8000-000000000000", tenant_id="a", deleted_at=SYSTEM.now())  # type: ignore[arg-type]
@@ -71,5 +74,34 @@ def test_a_retry_record_with_broken_headers_is_poison() -> None:
     broken = record(Codec().encode(DELETED), "document.deleted", "audit.retry-1m")
     broken.headers = [*broken.headers, ("oz_attempt", b"two")]
     call = reader().read(broken)
+    assert call.failure is not None
+    assert call.failure.failure_class is FailureClass.POISON
+
+
+@given(
+    value=st.none() | st.binary(max_size=200),
+    headers=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["ce_id", "ce_source", "ce_type", "ce_specversion", "ce_time", "content-type", "oz_attempt"]
+            ),
+            st.none() | st.binary(max_size=60) | st.sampled_from([b"1.0", b"document.uploaded", CLOUDEVENTS_JSON]),
+        ),
+        max_size=8,
+    ),
+    topic=st.sampled_from(["documents", "audit.retry-1m"]),
+)
+def test_no_record_makes_the_reader_raise(
+    value: bytes | None, headers: list[tuple[str, bytes | None]], topic: str
+) -> None:
+    odd = Record(OwnedPartition(topic, "topic-id", 2), 7, b"k", value, headers, 99)
+    call = reader().read(odd)
+    assert len(call.identity.event_id) <= 600
+
+
+def test_a_content_type_that_breaks_the_parser_is_poison() -> None:
+    odd = record(b"{}", "document.uploaded")
+    odd.headers = [("content-type", b"application/cloudevents+json; charset*" + b"1" * 5000 + b"=x")]
+    call = reader().read(odd)
     assert call.failure is not None
     assert call.failure.failure_class is FailureClass.POISON

@@ -262,3 +262,12 @@ def test_closing_commits_first_and_does_not_wait_for_ever() -> None:
     loop.loop.close()
     assert loop.client.committed == {("t.documents", 0): 1}
     assert loop.client.closed
+
+
+@pytest.mark.parametrize("due", [b"9" * 400, b"99999999999999", b"-1", b"soon", b"\xff"])
+def test_a_forged_due_time_is_read_at_once(due: bytes) -> None:
+    """It turns out to be poison then; waiting for it would hold the partition for ever."""
+    loop = Loop()
+    loop.deliver(0, topic="audit.retry-1m", headers=[("oz_due", due)], timestamp_ms=loop.clock.now_ms())
+    loop.turn()
+    assert loop.take().offset == 0

@@ -46,6 +46,7 @@ def status(code: int, **headers: str) -> httpx.HTTPStatusError:
         *[(status(code), FailureClass.PERMANENT) for code in (400, 404, 413, 422)],
         (psycopg.errors.DeadlockDetected(), FailureClass.TRANSIENT),
         (psycopg.OperationalError(), FailureClass.TRANSIENT),
+        (psycopg.errors.IdleInTransactionSessionTimeout(), FailureClass.TRANSIENT),
         (psycopg.errors.UniqueViolation(), FailureClass.BUG),
         (psycopg.errors.SyntaxError(), FailureClass.BUG),
         (KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, retriable=True)), FailureClass.TRANSIENT),

@@ -1,6 +1,8 @@
 """Headers of retry and dead-letter records."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offsetzero.errors import DecodeError
 from offsetzero.retry import headers
@@ -19,7 +21,7 @@ def test_a_source_record_is_its_own_origin() -> None:
 def test_what_is_written_is_read_again() -> None:
     hop = Hop(HERE, attempt=2, hop=1, due_ms=1_700_000_000_123, redrive_no=4, timestamp_ms=99)
     written = headers.write([("ce_id", b"1")], hop, Transient("slow", "it took long"), "indexer")
-    assert headers.read(written, Origin("other", "indexer.retry-1m", 3, 0), 7) == hop
+    assert headers.read(written, Origin("other", "indexer.retry-1m", 3, 0), 1_700_000_000_000) == hop
 
 
 def test_headers_are_replaced_never_added() -> None:
@@ -57,3 +59,38 @@ def test_unreadable_headers_are_one_clear_error(bad: tuple[str, bytes]) -> None:
     written = [h for h in headers.write([], Hop(HERE), Transient("a"), "g") if h[0] != bad[0]]
     with pytest.raises(DecodeError, match="documents/3@42"):
         headers.read([*written, bad], HERE, 0)
+
+
+FORGED = [
+    ("oz_attempt", b"-5"),
+    ("oz_attempt", b"0"),
+    ("oz_attempt", b"1001"),
+    ("oz_attempt", "\u0665".encode()),
+    ("oz_due", b"9" * 400),
+    ("oz_due", b"99999999999999"),
+    ("oz_redrive_no", b"1099511627776"),
+    ("oz_origin", b"id/999/0"),
+    ("oz_origin", b"id/3/-1"),
+    ("oz_origin", b"id/1099511627776/0"),
+]
+
+
+@pytest.mark.parametrize("forged", FORGED, ids=lambda item: f"{item[0]}={item[1][:20]!r}")
+def test_forged_headers_are_poison_not_trouble(forged: tuple[str, bytes]) -> None:
+    written = [h for h in headers.write([], Hop(HERE), Transient("a"), "g") if h[0] != forged[0]]
+    with pytest.raises(DecodeError):
+        headers.read([*written, forged], HERE, 1_700_000_000_000)
+
+
+NAMES = ["oz_attempt", "oz_hop", "oz_due", "oz_origin", "oz_topic", "oz_timestamp", "oz_redrive_no"]
+VALUES = st.one_of(st.none(), st.binary(max_size=40), st.integers().map(lambda number: str(number).encode()))
+
+
+@given(given=st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=12))
+def test_whatever_is_read_can_be_written(given: headers.Headers) -> None:
+    try:
+        hop = headers.read(given, HERE, 1_700_000_000_000)
+    except DecodeError:
+        return
+    again = headers.write(given, hop, Transient("a"), "g")
+    assert headers.read(again, HERE, 1_700_000_000_000) == hop
