@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from offsetzero.client_log import LOGGER, watched
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import PublishError
 from offsetzero.producers.delivery import Delivery, RecordMetadata, refusal
@@ -18,18 +19,9 @@ __all__ = ["Delivery", "LogProducer", "RecordMetadata"]
 
 _log = logging.getLogger(__name__)
 
-
-def _is_news(line: logging.LogRecord) -> bool:
-    """A producer asks for its id again and again while a new broker loads its state: no news for anybody."""
-    text = line.getMessage()
-    return not (text.startswith("GETPID") and text.endswith("retrying"))
-
-
-_client_log = logging.getLogger(f"{__name__}.client")
-_client_log.addFilter(_is_news)
-
 MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 """As the retry topics' `max.message.bytes`: what fits a source fits there with more headers."""
+_AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 _POLL_SECONDS = 0.1
 _TRANSACTION_MS = 60_000
 _SPACE_SECONDS = 0.005
@@ -58,7 +50,7 @@ class LogProducer:
         self.fatal: str | None = None
         """Why this producer can never send again, once it cannot."""
         config = {"linger.ms": linger * 1000, **_config(settings, transactional_id, delivery_timeout)}
-        self._producer = Producer({**config, "error_cb": self._on_error}, logger=_client_log)
+        self._producer = Producer(watched({**config, "error_cb": self._on_error}), logger=LOGGER)
         self._delivery_timeout = delivery_timeout
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -213,6 +205,8 @@ class LogProducer:
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self.fatal = error.str()
+        if error.code() in _AWAY:  # the client's own line says so, and which broker
+            return
         _log.warning("kafka producer: %s: %s", error.name(), error.str())
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from offsetzero.client_log import LOGGER
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import DecodeError, InvalidEvent, TopicError
 from offsetzero.retry import headers as retry_headers
@@ -13,6 +13,7 @@ from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
+from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
 
 STALL_SECONDS = 15.0
@@ -60,7 +61,8 @@ def read(settings: Settings, group: str) -> Iterator[DeadLetter]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
-        }
+        },
+        logger=LOGGER,
     )
     try:
         metadata = consumer.list_topics(topic, timeout=STALL_SECONDS).topics[topic]
@@ -94,7 +96,7 @@ def groups(settings: Settings) -> list[str]:
         KafkaException: the broker does not answer.
     """
     names = Names(settings.kafka.namespace)
-    found = AdminClient(settings.kafka.client_config()).list_topics(timeout=STALL_SECONDS).topics
+    found = client(settings).list_topics(timeout=STALL_SECONDS).topics
     ours = (names.strip(topic) for topic in found)
     return sorted(name.removesuffix(".dlq") for name in ours if name is not None and name.endswith(".dlq"))
 

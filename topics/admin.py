@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from offsetzero.client_log import LOGGER
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 
@@ -17,7 +18,7 @@ TIMEOUT = 30.0
 
 def client(settings: Settings) -> AdminClient:
     """An admin client of the cluster."""
-    return AdminClient(settings.kafka.client_config())
+    return AdminClient(settings.kafka.client_config(), logger=LOGGER)
 
 
 def answer(future: "Future[T]", what: str) -> T:

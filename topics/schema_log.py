@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from offsetzero.client_log import LOGGER
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import PublishError, SchemasUnavailable
 from offsetzero.schemas.writer import AvroSchema
@@ -92,7 +93,7 @@ class SchemaLog:
                 "partitioner": "murmur2_random",
                 "delivery.timeout.ms": int(_PUBLISH_SECONDS * 1000),
             },
-            logger=_log,
+            logger=LOGGER,
         )
         for schema in missing:
             producer.produce(
@@ -171,7 +172,7 @@ class SchemaLog:
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 50,
             },
-            logger=_log,
+            logger=LOGGER,
         )
         consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
         self._consumer, self._next = consumer, 0
