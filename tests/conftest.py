@@ -144,7 +144,10 @@ def _template(request: pytest.FixtureRequest, postgres_url: str) -> str:
             from offsetzero.store.migrate import upgrade
 
             connection.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}_new")
-            connection.execute(f"CREATE DATABASE {_TEMPLATE}_new")
+            # The locale of the embedded servers and of docker-compose.yml, whatever the server's own is.
+            builtin = connection.info.server_version >= 170_000
+            locale = "TEMPLATE template0 LOCALE 'C' LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'" if builtin else ""
+            connection.execute(f"CREATE DATABASE {_TEMPLATE}_new {locale} ENCODING 'UTF8'")
             upgrade(database(postgres_url, f"{_TEMPLATE}_new"))
             connection.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
             connection.execute(f"ALTER DATABASE {_TEMPLATE}_new RENAME TO {_TEMPLATE}")
