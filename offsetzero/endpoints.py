@@ -56,7 +56,7 @@ def _is_up(home: Path) -> bool:
                 fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once, by closing the file
                 return False
             except BlockingIOError:
-                os.kill(int(opened.read()), 0)
+                os.kill(int(opened.read().partition(" ")[0]), 0)
     except PermissionError:  # another user's
         return True
     except (OSError, ValueError):

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from offsetzero import endpoints
+from offsetzero.embedded import disk
 from offsetzero.errors import ServerError
 
 _ENDING_SECONDS = 40.0
@@ -28,23 +29,22 @@ class HomeLock:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = endpoints.lock_file(home)
-        try:
+        _check_name(home)
+        with disk.told(home):
             if not home.exists():
                 home.mkdir(parents=True)
                 home.chmod(0o711)  # PostgreSQL's account must pass; nobody can list it
+            _check_owner(self.path)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise ServerError(
-                f"the data folder {home} cannot be used: {error.strerror}; choose another with OFFSETZERO_HOME"
-            ) from error
         try:
             self._acquire()
+            with disk.told(home):
+                os.truncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, f"{os.getpid()} {_start_of(os.getpid())}\n".encode(), 0)
+                endpoints.file(home).unlink(missing_ok=True)  # what a killed one left
         except BaseException:
             os.close(self._descriptor)
             raise
-        os.truncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        endpoints.file(home).unlink(missing_ok=True)  # what a killed one left
 
     def fileno(self) -> int:
         """The descriptor that guards keep open."""
@@ -65,8 +65,8 @@ class HomeLock:
     def _acquire(self) -> None:
         deadline = time.monotonic() + _ENDING_SECONDS
         while not self._try():
-            owner = self._owner()
-            if owner is not None and _alive(owner):
+            owner, alive = self._owner()
+            if alive:
                 raise ServerError(
                     f"{self.home} is in use by another offsetzero, process {owner}; stop that one "
                     f"(kill {owner}), or choose another folder with OFFSETZERO_HOME"
@@ -85,11 +85,37 @@ class HomeLock:
             return False
         return True
 
-    def _owner(self) -> int | None:
+    def _owner(self) -> tuple[int | None, bool]:
+        """The process that wrote itself into the file, and whether it lives: its number may be another's by now."""
         try:
-            return int(os.pread(self._descriptor, 32, 0))
+            pid, _, start = os.pread(self._descriptor, 64, 0).decode().strip().partition(" ")
+            return int(pid), _alive(int(pid)) and start in ("", _start_of(int(pid)))
         except ValueError:
-            return None
+            return None, False
+
+
+def _check_name(home: Path) -> None:
+    try:
+        os.fsencode(home).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ServerError(f"the name of the data folder {home!a} is not UTF-8; choose another") from None
+
+
+def _check_owner(lock: Path) -> None:
+    """Root could use anybody's folder, and would leave files in it that its owner cannot write."""
+    if os.geteuid() == 0 and lock.exists() and lock.stat().st_uid != 0:
+        raise ServerError(
+            f"the data in {lock.parent} belong to user {lock.stat().st_uid}; run as that user, or choose another "
+            "folder with OFFSETZERO_HOME"
+        )
+
+
+def _start_of(pid: int) -> str:
+    """When a process started, in the kernel's ticks (Linux); the same number again is another process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _alive(pid: int) -> bool:

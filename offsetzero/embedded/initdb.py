@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from offsetzero.embedded import accounts
+from offsetzero.embedded import accounts, disk
 from offsetzero.errors import ServerError
 
 MAJOR = "18"
@@ -97,6 +97,7 @@ def _initdb(programs: Path, work: Path, secret: Path, user: int | None, superuse
         ],
         capture_output=True,
         text=True,
+        errors="replace",
         cwd=work,
         env=environment(),
         user=user,
@@ -106,4 +107,6 @@ def _initdb(programs: Path, work: Path, secret: Path, user: int | None, superuse
         check=False,
     )
     if result.returncode != 0:
-        raise ServerError(f"a PostgreSQL cluster cannot be made in {work.parent}:\n{result.stderr.strip()}")
+        said = result.stderr.strip()
+        more = disk.hint(said, work.parent)
+        raise ServerError(f"a PostgreSQL cluster cannot be made in {work.parent}:\n{said}{more}")

@@ -22,6 +22,7 @@ from typing import Any
 
 import platformdirs
 
+from offsetzero.embedded import disk
 from offsetzero.embedded.lock import LOCK, Jar, read_lock
 from offsetzero.errors import ServerError
 
@@ -71,13 +72,14 @@ class JarCache:
         Raises:
             ServerError: a jar cannot be fetched, or is not what the lock says.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if self.missing():
-            with self._locked():
-                missing = self.missing()  # another process may have fetched them meanwhile
-                if missing:
-                    self._fetch(missing, progress or (lambda _done, _total: None))
-        self._verify()
+        with disk.told(self.folder, "XDG_CACHE_HOME"):
+            if self.missing():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with self._locked():
+                    missing = self.missing()  # another process may have fetched them meanwhile
+                    if missing:
+                        self._fetch(missing, progress or (lambda _done, _total: None))
+            self._verify()
         return [self.folder / jar.file_name for jar in self.jars]
 
     @contextmanager
@@ -102,7 +104,7 @@ class JarCache:
                 )
             stamps[jar.file_name] = stamp
             changed = True
-        if changed:
+        if changed and os.access(self.folder, os.W_OK):  # else they are hashed again at each start
             _replace(self.folder / _STAMPS, json.dumps(stamps).encode())
 
     def _stamps(self) -> dict[str, Any]:
@@ -138,6 +140,8 @@ class JarCache:
             except ServerError:  # the start is being stopped
                 raise
             except Exception as error:  # jgo raises RuntimeError, requests' and others
+                if disk.is_full(error):
+                    raise
                 counter.add(-sum(arrived))
                 problem = error
                 continue

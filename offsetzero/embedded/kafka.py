@@ -3,15 +3,12 @@
 import contextlib
 import json
 import os
-import subprocess
 import threading
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from offsetzero.embedded import java, kafka_config, ports
+from offsetzero.embedded import disk, features, java, kafka_config, kafka_data, ports
 from offsetzero.embedded.jars import JarCache, Progress
 from offsetzero.embedded.process import Child, tail, trim_log, wait_for
 from offsetzero.errors import ServerError
@@ -41,6 +38,7 @@ class Kafka:
     ) -> None:
         self.folder = folder.absolute()
         self.log = self.folder / kafka_config.LOG
+        self.log_start = 0
         self.bootstrap_servers = ""
         self._port = port
         self._config = config or {}
@@ -61,7 +59,7 @@ class Kafka:
         if self._port is not None:
             ports.require(self._port, "Kafka", "choose another one")
         java_path = java.find()
-        class_path = os.pathsep.join(str(path) for path in self._jars.ensure(progress))
+        class_path = _class_path(self._jars.ensure(progress))
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # the log holds what people upload
         for race in range(_PORT_RACES):
             try:
@@ -117,18 +115,17 @@ class Kafka:
         command = kafka_config.write(
             self.folder, java_path, class_path, broker=broker, controller=controller, more=self._config
         )
-        environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
-        self._format(command, environment)
+        cluster = kafka_data.make(self.folder, command)
         if self._stopping.is_set():
             raise ServerError("Kafka was stopped while it started")
         console = self.folder / "console.log"
         trim_log(console)
-        log_start = self.log.stat().st_size if self.log.exists() else 0
+        self.log_start = self.log.stat().st_size if self.log.exists() else 0
         child = Child(
             "Kafka",
             [*command, "kafka.Kafka", kafka_config.PROPERTIES],
             log=console,
-            env=environment,
+            env=java.environment(),
             cwd=self.folder,
             hold=self._hold,
         )
@@ -137,34 +134,16 @@ class Kafka:
             child.ask_to_stop()
         self.bootstrap_servers = f"{ports.HOST}:{broker}"
         try:
-            wait_for(child, lambda: _answers(broker, self.bootstrap_servers), timeout=90, what="Kafka")
+            wait_for(child, lambda: _answers(broker, cluster), timeout=90, what="Kafka")
         except ServerError as error:
             child.kill()
-            said = (tail(self.log, 200, start=log_start) + "\n" + child.tail(200)).strip()
+            said = (tail(self.log, 200, start=self.log_start) + "\n" + child.tail(200)).strip()
             if "Address already in use" in said:
                 raise _PortTaken(f"Kafka: port {broker} or {controller} was taken while it started") from error
-            raise ServerError(f"{error}; it said (in {self.log}):\n{_last_lines(said)}") from error
+            text = f"{error}; it said (in {self.log}):\n{kafka_data.last_lines(said)}{disk.hint(said, self.folder)}"
+            raise ServerError(text) from error
+        features.upgrade(broker)  # data of an older Kafka
         self._remember({"broker": broker, "controller": controller})
-
-    def _format(self, command: list[str], environment: dict[str, str]) -> None:
-        data = self.folder / kafka_config.DATA
-        if (data / "meta.properties").exists():
-            return
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if cluster.startswith("-"):  # the tool would take it for an option
-            cluster = "A" + cluster[1:]
-        result = subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", kafka_config.PROPERTIES],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=120,
-            check=False,
-        )
-        if result.returncode != 0:
-            said = _last_lines(result.stdout + result.stderr)
-            raise ServerError(f"Kafka's data folder {data} cannot be made:\n{said}")
 
     def _choose_ports(self) -> tuple[int, int]:
         last = self._remembered()
@@ -190,22 +169,25 @@ class _PortTaken(ServerError):
     """Somebody was faster."""
 
 
-def _answers(port: int, bootstrap_servers: str) -> bool:
-    """Whether the broker is registered and answers a client."""
+def _class_path(jars: Sequence[Path]) -> str:
+    if any(os.pathsep in str(jar) for jar in jars):
+        raise ServerError(
+            f"Java cannot use jars in {jars[0].parent}: the name holds a {os.pathsep!r}; "
+            "choose another cache with XDG_CACHE_HOME"
+        )
+    return os.pathsep.join(str(jar) for jar in jars)
+
+
+def _answers(port: int, cluster: str) -> bool:
+    """Whether our broker is registered and answers a client: another one may have taken the port before it."""
     if not ports.accepts(port):
         return False
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    client = AdminClient({"bootstrap.servers": f"{ports.HOST}:{port}", "log_level": 0})
     try:
-        return len(client.list_topics(timeout=2).brokers) == 1
+        found = client.list_topics(timeout=2)
+        return len(found.brokers) == 1 and found.cluster_id == cluster
     except KafkaException:
         return False
-
-
-def _last_lines(text: str, count: int = 12) -> str:
-    """The last errors of a log, else its last lines."""
-    lines = text.splitlines()
-    errors = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
-    return "\n".join((errors or lines)[-count:])

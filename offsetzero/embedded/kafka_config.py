@@ -1,5 +1,6 @@
 """What the embedded Kafka is started with: broker properties, logging, and the JVM's arguments."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from offsetzero.embedded import ports
 PROPERTIES = "server.properties"
 LOG = "server.log"
 DATA = "data"
+FORMATTING = "format.properties"
+UNFINISHED = "data.unfinished"
+"""Where new data are made, to be there complete or not at all."""
 _JVM = (
     "-Xmx512m",
     "-Xms128m",
@@ -80,7 +84,7 @@ def write(
         more: properties that win over all others.
 
     Returns:
-        The command that runs a class of Kafka's, without the class's name and arguments.
+        The command that runs a class of Kafka's in the folder, without the class's name and arguments.
     """
     config = {
         **_CONFIG,
@@ -88,23 +92,23 @@ def write(
         "advertised.listeners": f"PLAINTEXT://{ports.HOST}:{broker}",
         # the voter is named here, not in the metadata log, so that its port may change with each start
         "controller.quorum.voters": f"1@{ports.HOST}:{controller}",
-        "log.dirs": _escape(str(folder / DATA)),
+        # relative to where the broker works: a list is split at commas, and properties are read as Latin-1
+        "log.dirs": DATA,
         **more,
     }
-    (folder / PROPERTIES).write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    _write_properties(folder / PROPERTIES, config)
+    _write_properties(folder / FORMATTING, {**config, "log.dirs": UNFINISHED})
     (folder / "log4j2.properties").write_text(_LOG4J)
-    options = [
-        *_JVM,
-        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
-        f"-Doffsetzero.log={folder / LOG}",
-        "-cp",
-        class_path,
-    ]
+    options = [*_JVM, "-Dlog4j2.configurationFile=log4j2.properties", f"-Doffsetzero.log={LOG}", "-cp", class_path]
     arguments = folder / "jvm.args"  # a file, so that `ps` shows a line one can read
-    arguments.write_text("".join(f'"{_escape(option)}"\n' for option in options))
+    arguments.write_bytes(os.fsencode("".join(f'"{_escape(option)}"\n' for option in options)))
     return [str(java), f"@{arguments}"]
 
 
+def _write_properties(path: Path, config: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+
+
 def _escape(value: str) -> str:
-    """As Java's properties and argument files want it."""
-    return value.replace("\\", "\\\\")
+    """As Java's argument files want it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"')

@@ -4,7 +4,6 @@ Only the programs are used, not the wheel's launcher, which opens folders to eve
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from offsetzero.embedded import accounts, initdb, ports
+from offsetzero.embedded import accounts, disk, initdb, pgdata, ports
 from offsetzero.embedded.process import Child, trim_log, wait_for
 from offsetzero.errors import ServerError
 
@@ -55,8 +54,9 @@ class Postgres:
     ) -> None:
         self.folder = folder.absolute()
         self.log = self.folder / "server.log"
-        self.home = self._place()
+        self.home = pgdata.place(self.folder)
         self.data = self.home / "data"
+        self.log_start = 0
         self.port = 0
         self._wanted_port = port
         self._config = {**_CONFIG, **(config or {})}
@@ -75,7 +75,13 @@ class Postgres:
         self.folder.mkdir(parents=True, exist_ok=True)
         user = accounts.choose(self.data) if accounts.is_root() else None
         programs = initdb.programs(drop=user is not None)
-        self._prepare(programs, user)
+        pgdata.prepare(self.home, programs, self._password_file(), user=user, superuser=USER)
+        if self.home != self.folder:
+            (self.home / pgdata.BELONGS_TO).write_text(f"{self.folder}\n")
+        if self.socket_folder is not None:
+            self.socket_folder.mkdir(exist_ok=True, mode=0o700)
+            if user is not None:
+                os.chown(self.socket_folder, user, user)
         for race in range(_PORT_RACES):
             self.port = self._wanted_port or ports.prefer(self._last_port())
             try:
@@ -139,12 +145,6 @@ class Postgres:
             raise ServerError(f"PostgreSQL in {self.folder} was not started")
         return self._child
 
-    def _place(self) -> Path:
-        if not accounts.is_root() or accounts.reachable(self.folder):
-            return self.folder
-        digest = hashlib.sha256(os.fsencode(self.folder.resolve())).hexdigest()[:16]
-        return accounts.SYSTEM_FOLDER / f"postgres-{digest}"
-
     def _password_file(self) -> Path:
         return self.folder / "password"
 
@@ -154,44 +154,6 @@ class Postgres:
         except (OSError, ValueError, TypeError):
             return None
 
-    def _prepare(self, programs: Path, user: int | None) -> None:
-        if user is None:
-            self.home.mkdir(parents=True, exist_ok=True)
-        else:
-            accounts.make_passable(self.home)
-        version = self.data / "PG_VERSION"
-        if not version.exists():
-            initdb.make_cluster(programs, self.data, self._password_file(), user=user, superuser=USER)
-        elif version.read_text().strip() != initdb.MAJOR:
-            raise ServerError(
-                f"{self.data} was made by PostgreSQL {version.read_text().strip()}, and this is {initdb.MAJOR}; "
-                "dump it with the old version and restore it, or choose another OFFSETZERO_HOME"
-            )
-        if not self._password_file().exists():
-            raise ServerError(
-                f"{self._password_file()} is missing, so the data in {self.data} cannot be opened; "
-                f"restore it, or delete {self.data} to begin with nothing"
-            )
-        self._repair_lock_file()
-        if self.socket_folder is not None:
-            self.socket_folder.mkdir(exist_ok=True, mode=0o700)
-            if user is not None:
-                os.chown(self.socket_folder, user, user)
-
-    def _repair_lock_file(self) -> None:
-        """Remove the lock file of a dead server when its process id now belongs to another program.
-
-        PostgreSQL removes a dead one's itself, unless an unrelated process of the same user has got its id.
-        """
-        path = self.data / "postmaster.pid"
-        try:
-            pid = int(path.read_text().splitlines()[0])
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError, IndexError):
-            return
-        if b"postgres" not in command:
-            path.unlink(missing_ok=True)
-
     def _start_once(self, programs: Path, user: int | None) -> None:
         if self._stopping.is_set():
             raise ServerError("PostgreSQL was stopped while it started")
@@ -200,7 +162,7 @@ class Postgres:
         settings = {
             "listen_addresses": ports.HOST,
             "port": str(self.port),
-            "unix_socket_directories": "" if sockets is None else f'"{sockets}"',
+            "unix_socket_directories": "" if sockets is None else _quoted(str(sockets)),
             "unix_socket_permissions": "0700",
             **self._config,
         }
@@ -220,13 +182,16 @@ class Postgres:
             orphan_signal=signal.SIGQUIT,  # "immediate": nothing is lost, the log is replayed at the next start
             hold=self._hold,
         )
+        self.log_start = self._child.log_start
         if self._stopping.is_set():
             self._child.ask_to_stop()
         try:
             wait_for(self._child, self._answers, timeout=60, what="PostgreSQL")
         except ServerError as error:
             self._child.kill()
-            raise ServerError(f"{error}; it said (in {self.log}):\n{self._child.tail()}") from error
+            said = self._child.tail()
+            text = f"{error}; it said (in {self.log}):\n{said}{disk.hint(said, self.data)}"
+            raise ServerError(text) from error
 
     def _answers(self) -> bool:
         if not ports.accepts(self.port):
@@ -242,8 +207,13 @@ class Postgres:
         return False
 
 
+def _quoted(name: str) -> str:
+    """One name of a list of names in a setting of PostgreSQL's."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def remove_data(folder: Path) -> None:
     """Remove a stopped server's folder, and its data where they are kept elsewhere."""
-    home = Postgres(folder).home
-    for path in {folder, home}:
-        shutil.rmtree(path, ignore_errors=True)
+    for path in {folder, Postgres(folder).home}:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from offsetzero import endpoints
 from offsetzero import settings as settings_module
-from offsetzero.embedded import ports
+from offsetzero.embedded import contents, disk, ports, version
+from offsetzero.embedded.fresh import remove
 from offsetzero.embedded.home import HomeLock
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.embedded.postgres import Postgres
+from offsetzero.embedded.process import tail
 from offsetzero.embedded.tasks import all_of
 from offsetzero.embedded.worker import Process, Report
 from offsetzero.errors import ServerError
+from offsetzero.metrics import LAG_RECORDS
 from offsetzero.settings import PREFIX, Settings
 
 GROUPS = ("indexer", "summariser", "notifier")
@@ -34,6 +37,7 @@ class Stack:
         api_port: port of the API; 0 takes a free one.
         database: PostgreSQL settings.
         supervise: start a process that ended again; else its end is an error.
+        fresh: remove all data of the folder first, when nobody uses it.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Stack:
         api_port: int,
         database: Mapping[str, str] | None = None,
         supervise: bool = True,
+        fresh: bool = False,
     ) -> None:
         self.home = home.absolute()
         self.settings: Settings | None = None
@@ -52,8 +57,16 @@ class Stack:
         self._report = report
         self._environment = {**environment, PREFIX + "HOME": str(self.home)}
         self._api_port = api_port
+        self._any_port = api_port == 0
         self._supervise = supervise
         self._lock = HomeLock(self.home)
+        try:
+            version.check(self.home)
+            if fresh:
+                remove(self.home)
+        except BaseException:
+            self._lock.release()
+            raise
         hold = (self._lock.fileno(),)
         self._stopping = threading.Event()
         kafka_given = self._environment.get(PREFIX + "KAFKA__BOOTSTRAP_SERVERS")
@@ -64,7 +77,8 @@ class Stack:
     @property
     def api_url(self) -> str:
         """Where the API answers."""
-        return f"http://{ports.HOST}:{self._api_port}"
+        port = self.processes["api"].port if "api" in self.processes else self._api_port
+        return f"http://{ports.HOST}:{port}"
 
     def start(self) -> Settings:
         """Start everything and return when every part is ready.
@@ -78,6 +92,9 @@ class Stack:
         self._api_port = ports.require(
             self._api_port, "api", f"choose another with --port or {PREFIX}API__PORT (0 takes a free one)"
         )
+        with disk.told(self.home):
+            disk.require(self.home)
+            version.record(self.home)
         all_of(self._start_kafka, self._start_postgres)
         config = self.settings = self._load()
         all_of(lambda: self._apply_topics(config), lambda: self._migrate(config))
@@ -97,7 +114,8 @@ class Stack:
         for name, server in (("Kafka", self.kafka), ("PostgreSQL", self.postgres)):
             status = server.poll() if server is not None else None
             if server is not None and status is not None:
-                raise ServerError(f"{name} ended by itself with status {status}; see {server.log}")
+                more = disk.hint(tail(server.log, 200, start=server.log_start), server.folder)
+                raise ServerError(f"{name} ended by itself with status {status}; see {server.log}{more}")
         for process in self.processes.values():
             process.check(supervise=self._supervise)
 
@@ -147,7 +165,8 @@ class Stack:
             return
         self._report.step("Kafka", "starting")
         started = time.monotonic()
-        self.kafka.start(self._jars_arrive)
+        with disk.told(self.kafka.folder):
+            self.kafka.start(self._jars_arrive)
         self._environment[PREFIX + "KAFKA__BOOTSTRAP_SERVERS"] = self.kafka.bootstrap_servers
         self._report.step("Kafka", "ready", f"{self.kafka.bootstrap_servers}  {_since(started)}")
 
@@ -161,7 +180,8 @@ class Stack:
             return
         self._report.step("PostgreSQL", "starting")
         started = time.monotonic()
-        self.postgres.start()
+        with disk.told(self.postgres.folder):
+            self.postgres.start()
         self._environment[PREFIX + "DATABASE_URL"] = self.postgres.url()
         self._report.step("PostgreSQL", "ready", f"{ports.HOST}:{self.postgres.port}  {_since(started)}")
 
@@ -177,49 +197,38 @@ class Stack:
             os.environ.update(before)
 
     def _apply_topics(self, config: Settings) -> None:
-        from offsetzero.schemas import frozen
-        from offsetzero.topics import catalogue, cluster
-        from offsetzero.topics.plan import make_plan
-        from offsetzero.topics.schema_log import SchemaLog
-
         self._report.step("topics", "starting")
-        declared = catalogue.declared(config)
-        cluster.apply(config, make_plan(declared, cluster.read(config, [topic.name for topic in declared])))
-        contracts = [contract.schema for versions in frozen.of_package().values() for contract in versions]
-        log = SchemaLog(config)
-        try:
-            log.publish(contracts)
-        finally:
-            log.close()
-        self._report.step("topics", "ready", f"{len(declared)} as declared")
+        self._report.step("topics", "ready", f"{contents.apply_topics(config)} as declared")
 
     def _migrate(self, config: Settings) -> None:
-        from offsetzero.store.migrate import upgrade
-
         self._report.step("tables", "starting")
-        upgrade(config.database_url.get_secret_value())
+        contents.migrate(config)
         self._report.step("tables", "ready")
 
     def _plan(self) -> list[Process]:
-        def process(name: str, arguments: tuple[str, ...], port: int, path: str, **settings: str) -> Process:
-            own = {PREFIX + key: value for key, value in settings.items()}
+        loopback = {PREFIX + "API__HOST": ports.HOST, PREFIX + "METRICS_HOST": ports.HOST}
+
+        def process(name: str, arguments: tuple[str, ...], port: int, works_when: str = "") -> Process:
+            api = name == "api"
             return Process(
                 name,
                 arguments,
                 port=port,
-                path=path,
-                environment={**self._environment, **own},
+                port_setting="API__PORT" if api else "METRICS_PORT",
+                movable=not api or self._any_port,
+                path="/readyz" if api else "/metrics",
+                works_when=works_when,
+                environment={**self._environment, **loopback},
                 log=self.home / "logs" / f"{name}.log",
                 hold=(self._lock.fileno(),),
                 report=self._report,
             )
 
-        port = self._api_port
-        planned = [process("api", ("api",), port, "/readyz", API__PORT=str(port), API__HOST=ports.HOST)]
-        others = [("relay", ("relay",)), *((name, ("groups", "run", name)) for name in GROUPS)]
-        for (name, arguments), port in zip(others, ports.free(len(others)), strict=True):
-            own = {"METRICS_PORT": str(port), "METRICS_HOST": ports.HOST}
-            planned.append(process(name, arguments, port, "/metrics", **own))
+        relay, *others = ports.free(1 + len(GROUPS))
+        planned = [process("api", ("api",), self._api_port), process("relay", ("relay",), relay)]
+        for name, port in zip(GROUPS, others, strict=True):
+            lag = f'{next(iter(LAG_RECORDS.describe())).name}{{group="{name}"'  # there is one for each partition it has
+            planned.append(process(name, ("groups", "run", name), port, lag))
         return planned
 
 
