@@ -13,11 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
+from offsetzero.cli import hints
 from offsetzero.cli.screen import Screen
 from offsetzero.embedded import disk
 from offsetzero.embedded.stack import Stack, inherited
 from offsetzero.errors import OffsetzeroError
-from offsetzero.settings import PREFIX, Settings, default_home, load
+from offsetzero.settings import PREFIX, Settings, load
 
 TENANT = "demo"
 
@@ -136,9 +137,8 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
     if as_json:
         print(json.dumps(addresses), flush=True)
         return
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table.grid(padding=(0, 2))
     rows = {
         "API": f"{stack.api_url}   (its description: {addresses['api_description']})",
         "Key": f"{key}   (tenant {TENANT})",
@@ -146,22 +146,12 @@ def _show(stack: Stack, config: Settings, screen: Screen, *, as_json: bool) -> N
         "PostgreSQL": addresses["database"],
         "Data, logs": str(stack.home) + _elsewhere(stack),
     }
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/]", value)
-    console = screen.console
-    console.print()
-    console.print(table, soft_wrap=True)
-    named = "" if stack.home == default_home().absolute() else f"export {PREFIX}HOME={stack.home}\n  "
-    console.print(
-        "\nTry, in another terminal (it finds these servers by itself):\n"
-        f"  {named}offsetzero groups list      offsetzero topics list      offsetzero dlq list\n"
-        f"  curl -H 'Authorization: Bearer {key}' \\\n"
-        f"       -F file=@FILE.pdf {stack.api_url}/documents",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print("\nRunning until Ctrl-C.")
+    lines = [Text.assemble("\n", (f"{name:<12}", "bold"), value) for name, value in rows.items()]
+    lines.append(Text("\n\nTry, in another terminal:"))
+    for purpose, commands in hints.commands(stack.api_url, key, stack.home):
+        lines.append(Text.assemble("\n\n", purpose, *(f"\n  {command}" for command in commands)))
+    lines.append(Text("\n\nRunning until Ctrl-C."))
+    screen.console.print(Text.assemble(*lines), highlight=False, soft_wrap=True)  # whole lines, to be copied
 
 
 def _elsewhere(stack: Stack) -> str:

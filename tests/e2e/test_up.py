@@ -175,6 +175,39 @@ def test_up_uses_the_servers_that_the_environment_names(
         assert wait_until(lambda: ended(http, answer.json()["run_id"]), 60) == "succeeded"
 
 
+@pytest.mark.timeout(120)
+def test_what_up_proposes_works_when_it_is_pasted(
+    home: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    monkeypatch.setenv("OFFSETZERO_KAFKA__NAMESPACE", settings.kafka.namespace)
+    monkeypatch.setenv("OFFSETZERO_DATABASE_URL", settings.database_url.get_secret_value())
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+    monkeypatch.setenv("COLUMNS", "60")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "offsetzero", "up", "--port", "0", "--home", str(home / "a folder")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        proposed = []
+        for line in process.stdout:
+            if "Running until" in line:
+                break
+            if line.startswith("  "):
+                proposed.append(line.strip())
+        assert len(proposed) == 6
+        for command in proposed:
+            done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, cwd="/", check=False)  # noqa: S602
+            assert done.returncode == 0, (command, done.stderr)
+            assert '"status":4' not in done.stdout, (command, done.stdout)
+            assert done.stdout, command
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 def test_up_on_a_taken_port_starts_nothing(home: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
