@@ -50,6 +50,19 @@ def _eat_and_crash(_file: IO[bytes]) -> Extracted:
         os.abort()
 
 
+def _starve(_file: IO[bytes]) -> Extracted:
+    """Goes on with no memory left, as the end of three million nested elements does."""
+    eaten: list[bytearray] = []
+    for size in (1024 * 1024, 4096, 64):
+        try:
+            while True:
+                eaten.append(bytearray(size))
+        except MemoryError:
+            pass
+    while True:
+        time.sleep(0.01)
+
+
 def _fork(_file: IO[bytes]) -> Extracted:
     if os.fork() == 0:
         os.setsid()
@@ -139,6 +152,7 @@ READERS: dict[str, Reader] = {
     "spin": _spin,
     "eat": _eat,
     "eat-and-crash": _eat_and_crash,
+    "starve": _starve,
     "fork": _fork,
     "fork-many": _fork_many,
     "exec": _calls(subprocess.run, ["true"]),

@@ -17,6 +17,7 @@ class Stop(StrEnum):
     NOT = "not"
     TIME = "time"
     OUTPUT = "output"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def failure(ending: Ending, limits: Limits) -> Failure | None:
         return Poison("too-slow", f"the document was not read within {limits.wall_seconds:g} s, {used}")
     if ending.stop is Stop.OUTPUT:
         return Poison("too-much-text", f"reading gave more than {limits.output} bytes")
+    if ending.stop is Stop.MEMORY:
+        return too_much_memory(limits)
     if ending.status == 0:
         return None
     if ending.status == -signal.SIGXCPU:

@@ -12,6 +12,9 @@ from offsetzero.consumers.groups.extraction.endings import Ending, Stop
 from offsetzero.consumers.groups.extraction.sandbox import Limits
 
 _CHUNK = 1024 * 1024
+_LOOK_SECONDS = 0.5  # between two looks at a reader's memory
+_FULL_SECONDS = 2.0  # with no memory left a process may try and fail for minutes, over millions of small things
+_FULL = 4 * 1024 * 1024  # bytes below the limit that count as none
 _ORPHANS_SECONDS = 5.0
 
 
@@ -27,29 +30,11 @@ def until_end(pid: int, reading: int, connection: int, limits: Limits) -> tuple[
     Raises:
         EOFError: the group is gone; the reader has been ended.
     """
-    deadline = SYSTEM.monotonic() + limits.wall_seconds
     os.set_blocking(reading, False)
     answer = bytearray()
-    stop = Stop.NOT
     ended = _pidfd(pid)
     try:
-        with selectors.DefaultSelector() as selector:
-            for descriptor in (reading, connection, *([] if ended is None else [ended])):
-                selector.register(descriptor, selectors.EVENT_READ)
-            while True:
-                ready = {key.fd for key, _ in selector.select(max(0.0, deadline - SYSTEM.monotonic()))}
-                if connection in ready:
-                    raise EOFError
-                silent = reading in ready and not _take(reading, answer)
-                if silent:
-                    selector.unregister(reading)
-                if len(answer) > limits.output:
-                    stop = Stop.OUTPUT
-                elif SYSTEM.monotonic() >= deadline:
-                    stop = Stop.TIME
-                # Where the kernel cannot tell of the end, a closed pipe does: the reader never closes it before.
-                if stop is not Stop.NOT or (silent if ended is None else ended in ready):
-                    break
+        stop = _watch(pid, ended, reading, connection, answer, limits)
     finally:
         if ended is not None:
             os.close(ended)
@@ -57,6 +42,59 @@ def until_end(pid: int, reading: int, connection: int, limits: Limits) -> tuple[
     while len(answer) <= limits.output and _take(reading, answer, wait=False):
         pass
     return Ending(stop, *used), bytes(answer[: limits.output])
+
+
+def _watch(pid: int, ended: int | None, reading: int, connection: int, answer: bytearray, limits: Limits) -> Stop:
+    """Take the answer until the reader has ended, or is to be ended."""
+    deadline = SYSTEM.monotonic() + limits.wall_seconds
+    memory = _Memory(pid)
+    with selectors.DefaultSelector() as selector:
+        for descriptor in (reading, connection, *([] if ended is None else [ended])):
+            selector.register(descriptor, selectors.EVENT_READ)
+        while True:
+            left = max(0.0, deadline - SYSTEM.monotonic())
+            ready = {key.fd for key, _ in selector.select(min(left, _LOOK_SECONDS))}
+            if connection in ready:
+                raise EOFError
+            silent = reading in ready and not _take(reading, answer)
+            if silent:
+                selector.unregister(reading)
+            stop = _stop(len(answer) > limits.output, memory, deadline)
+            # Where the kernel cannot tell of the end, a closed pipe does: the reader never closes it before.
+            if stop is not Stop.NOT or (silent if ended is None else ended in ready):
+                return stop
+
+
+def _stop(flooded: bool, memory: "_Memory", deadline: float) -> Stop:
+    if flooded:
+        return Stop.OUTPUT
+    if memory.is_stuck():
+        return Stop.MEMORY
+    return Stop.TIME if SYSTEM.monotonic() >= deadline else Stop.NOT
+
+
+class _Memory:
+    """Whether a process has had no memory left for some time."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._full_since: float | None = None
+
+    def is_stuck(self) -> bool:
+        now = SYSTEM.monotonic()
+        if not self._is_full():
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        return self._full_since is not None and now - self._full_since >= _FULL_SECONDS
+
+    def _is_full(self) -> bool:
+        try:
+            limit = resource.prlimit(self._pid, resource.RLIMIT_AS)[0]
+            pages = int(Path(f"/proc/{self._pid}/statm").read_text().split()[0])
+        except (AttributeError, OSError):  # not Linux
+            return False
+        return limit != resource.RLIM_INFINITY and pages * resource.getpagesize() > limit - _FULL
 
 
 def end_orphans() -> None:

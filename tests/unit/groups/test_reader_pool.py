@@ -80,6 +80,7 @@ def _lives(pid: int) -> bool:
         ("close-and-hang", Poison, "too-slow"),
         ("eat", Poison, "too-much-memory"),
         ("eat-and-crash", Poison, "too-much-memory"),
+        ("starve", Poison, "too-much-memory"),
         ("flood", Poison, "too-much-text"),
         ("fork", Poison, "reader-forbidden"),
         ("exec", Poison, "reader-forbidden"),
