@@ -29,23 +29,26 @@ def publish(
     from offsetzero import settings as settings_module
     from offsetzero.errors import PublishError
     from offsetzero.producers.publisher import Publisher
+    from offsetzero.schemas.ids import uuid7
 
     event = _event(event_type, _read(data), key, module)
     settings = settings_module.load(needs=frozenset({"kafka"}))
     if event_id is not None and not _is_uuid(event_id):
         raise typer.BadParameter(f"{event_id!r} is not a UUID", param_hint="--id")
+    event_id = event_id or str(uuid7())
     with Publisher(settings) as publisher:
-        # What is None here is taken from the event, or made.
+        # A tenant of None is taken from the event.
         delivery = publisher.publish(event, tenant_id=tenant, event_id=event_id, bulk=bulk)
         try:
             placed = delivery.result(_TIMEOUT)
         except TimeoutError as error:
             raise PublishError(str(error)) from None
     if as_json:
-        shown = {"type": event_type, "key": event.key, **placed._asdict()}
+        shown = {"type": event_type, "id": event_id, "key": event.key, **placed._asdict()}
         typer.echo(json.dumps(shown))
     else:
-        typer.echo(f"{event_type} {event.key} is at {placed.topic}/{placed.partition}, offset {placed.offset}")
+        place = f"{placed.topic}/{placed.partition}, offset {placed.offset}"
+        typer.echo(f"{event_type} {event.key} is at {place}; event id {event_id}")
 
 
 def _read(data: str) -> dict[str, Any]:

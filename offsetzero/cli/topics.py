@@ -19,6 +19,10 @@ Group = Annotated[
     list[str] | None,
     typer.Option("--group", help="A group of your own, as package.module:attribute; may be given again."),
 ]
+Module = Annotated[
+    list[str] | None,
+    typer.Option("--module", help="Python module that declares topics of your own; may be given again."),
+]
 AllowRekey = Annotated[
     bool, typer.Option("--allow-rekey", help="Add partitions, although keys move to other partitions.")
 ]
@@ -28,6 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 @app.command()
 def plan(
     group: Group = None,
+    module: Module = None,
     allow_rekey: AllowRekey = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit status 3 when there is something to do.")
@@ -38,7 +43,7 @@ def plan(
     from offsetzero import settings as settings_module
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
-    made = _plan(settings, _sources(group), allow_rekey)
+    made = _plan(settings, _sources(group, module), allow_rekey)
     _show(made, as_json)
     if made.refusals:
         raise typer.Exit(1)
@@ -47,7 +52,7 @@ def plan(
 
 
 @app.command()
-def apply(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson = False) -> None:
+def apply(group: Group = None, module: Module = None, allow_rekey: AllowRekey = False, as_json: AsJson = False) -> None:
     """Make the topics as declared, and publish the contracts to the topic `schemas`."""
     from offsetzero import settings as settings_module
     from offsetzero.schemas import frozen
@@ -55,7 +60,7 @@ def apply(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson 
     from offsetzero.topics.schema_log import SchemaLog
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
-    made = _plan(settings, _sources(group), allow_rekey)
+    made = _plan(settings, _sources(group, module), allow_rekey)
     if made.refusals:
         _show(made, as_json)
         raise typer.Exit(1)
@@ -68,13 +73,13 @@ def apply(group: Group = None, allow_rekey: AllowRekey = False, as_json: AsJson 
 
 
 @app.command("list")
-def list_topics(group: Group = None, as_json: AsJson = False) -> None:
+def list_topics(group: Group = None, module: Module = None, as_json: AsJson = False) -> None:
     """List the declared topics, what they are for, and whether they exist."""
     from offsetzero import settings as settings_module
     from offsetzero.topics import catalogue, cluster
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
-    declared = catalogue.declared(settings, _sources(group))
+    declared = catalogue.declared(settings, _sources(group, module))
     existing = cluster.partitions(settings)
     rows = [_row(topic, existing.get(topic.name)) for topic in declared]
     known = {topic.name for topic in declared}
@@ -104,10 +109,13 @@ def list_topics(group: Group = None, as_json: AsJson = False) -> None:
     lines.show(columns, shown, first=5, right={"partitions"})
 
 
-def _sources(own: list[str] | None) -> dict[str, tuple[str, ...]]:
-    """The sources of every group: those that come with offsetzero, and the user's own."""
+def _sources(own: list[str] | None, modules: list[str] | None) -> dict[str, tuple[str, ...]]:
+    """The sources of every group: those that come with offsetzero, and the user's own; their topics are declared."""
+    from offsetzero.imports import import_module
     from offsetzero.topics import catalogue
 
+    for module in modules or ():
+        import_module(module)
     sources = dict(catalogue.GROUPS)
     if own:
         from offsetzero.consumers import registry

@@ -1,6 +1,7 @@
 """The commands topics, schema and publish, run as a person runs them."""
 
 import json
+import re
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -67,7 +68,33 @@ def test_publish_takes_text_a_file_or_standard_input(offsetzero: Commands, tmp_p
         ).stdout
     )  # fmt: skip
     assert second["key"] == str(document)
+    assert second["id"] == str(event_id)
+    assert UUID(first["id"]).version == 7
+    assert re.search(r"event id [0-9a-f-]{36}$", said.strip())
     assert (second["partition"], second["offset"]) == (first["partition"], first["offset"] + 1)
+
+
+def test_a_service_that_only_publishes_makes_its_topics_by_its_module(
+    settings: Settings, offsetzero: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from offsetzero import Event\n"
+        "from offsetzero.topics.catalogue import Topic, declare\n"
+        "declare(Topic('invoices', event_types=('invoice.paid',), key='invoice number'))\n"
+        "class Paid(Event, type='invoice.paid', key='number'):\n    number: str\n"
+    )
+    assert "create invoices with" in offsetzero("topics", "plan", "--module", "shop").stdout
+    offsetzero("topics", "apply", "--module", "shop")
+    assert cluster.partitions(settings)["invoices"] == settings.kafka.partitions
+    (row,) = (
+        row
+        for row in json.loads(offsetzero("topics", "list", "--module", "shop", "--json").stdout)
+        if row["topic"] == "invoices"
+    )
+    assert row["event_types"] == ["invoice.paid"]
+    published = offsetzero("publish", "invoice.paid", "--module", "shop", "--data", '{"number": "7"}', "--json")
+    assert json.loads(published.stdout)["topic"].endswith("invoices")
+    assert "no module nothere" in offsetzero("topics", "plan", "--module", "nothere", status=1).stderr
 
 
 @pytest.mark.parametrize(
