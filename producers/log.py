@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 """As the retry topics' `max.message.bytes`: what fits a source fits there with more headers."""
+ERROR_PATIENCE = 3.0
+"""Seconds that a `with` block left by an error waits for the broker's next answer; every answer starts them anew."""
 _AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 _POLL_SECONDS = 0.1
 _TRANSACTION_MS = 60_000
@@ -128,8 +130,13 @@ class LogProducer:
         """
         return int(self._producer.flush(timeout))
 
-    def close(self, timeout: float = 30.0) -> int:
+    def close(self, timeout: float = 30.0, *, patience: float | None = None) -> int:
         """Flush, then give up what is left; each delivery is done afterwards. May be called twice.
+
+        Args:
+            timeout: seconds in all.
+            patience: seconds without any answer of the broker after which the rest is given up; by default no less
+                than `timeout`.
 
         Returns:
             How many records were given up.
@@ -137,8 +144,9 @@ class LogProducer:
         if self._closed.is_set():
             return 0
         self._closed.set()
-        left = self.flush(timeout)
+        left = self._flush(timeout, patience or timeout)
         if left:
+            _log.warning("kafka producer: %s records were given up: the broker has not answered", left)
             self._producer.purge()
             self._producer.flush(1.0)
         self._thread.join()
@@ -181,7 +189,17 @@ class LogProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(patience=None if kind is None else ERROR_PATIENCE)
+
+    def _flush(self, timeout: float, patience: float) -> int:
+        """As `flush`, but only as long as answers come."""
+        deadline = SYSTEM.monotonic() + timeout
+        left = len(self)
+        while (now := SYSTEM.monotonic()) < deadline:
+            before, left = left, self.flush(min(patience, deadline - now))
+            if not left or left >= before:
+                break
+        return left
 
     def _await_space(self, topic: str, deadline: float | None) -> float:
         """Wait a moment for the queue to drain; returns when to give up."""

@@ -20,6 +20,9 @@ class Publisher:
         with Publisher() as publisher:
             publisher.publish(DocumentDeleted(…)).result(10)
 
+    Leaving the block waits up to 30 s for what has no answer yet. When an error leaves it, only as long as answers
+    come: three seconds without one, and the rest is given up, which a log line says.
+
     A service that also writes to PostgreSQL uses `offsetzero.producers.outbox` instead: then the event is
     published exactly when the transaction commits.
 
@@ -82,7 +85,7 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._producer.__exit__(kind, error, trace)
 
     def _send(self, record: OutgoingRecord) -> Delivery:
         return self._producer.produce(

@@ -13,7 +13,7 @@ from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
-from offsetzero.topics.admin import client
+from offsetzero.topics import admin
 from offsetzero.topics.names import Names
 
 STALL_SECONDS = 15.0
@@ -65,10 +65,13 @@ def read(settings: Settings, group: str) -> Iterator[DeadLetter]:
         logger=LOGGER,
     )
     try:
-        metadata = consumer.list_topics(topic, timeout=STALL_SECONDS).topics[topic]
-        if metadata.error is not None:
-            raise TopicError(f"group {group!r} has no dead-letter topic {topic}: {metadata.error.str()}")
-        open_partitions = set(metadata.partitions)
+        found = admin.metadata(consumer, settings, topic).topics[topic]
+        if found.error is not None:
+            raise TopicError(
+                f"there is no group {group}: it has no topic {topic} ({found.error.str()}); "
+                "`offsetzero dlq list` shows the groups that have dead letters"
+            )
+        open_partitions = set(found.partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_partitions])
         deadline = SYSTEM.monotonic() + STALL_SECONDS
         while open_partitions:
@@ -93,10 +96,10 @@ def groups(settings: Settings) -> list[str]:
     """The groups of our namespace that have a dead-letter topic, by name.
 
     Raises:
-        KafkaException: the broker does not answer.
+        TopicError: the broker does not answer.
     """
     names = Names(settings.kafka.namespace)
-    found = client(settings).list_topics(timeout=STALL_SECONDS).topics
+    found = admin.metadata(admin.client(settings), settings).topics
     ours = (names.strip(topic) for topic in found)
     return sorted(name.removesuffix(".dlq") for name in ours if name is not None and name.endswith(".dlq"))
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
-from offsetzero.topics.admin import TIMEOUT, answer, client, error_of
+from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
 from offsetzero.topics.catalogue import Topic
 from offsetzero.topics.names import Names
 from offsetzero.topics.plan import AddPartitions, AlterConfig, CreateTopic, Plan, TopicState, make_plan
@@ -137,14 +137,9 @@ def topic_ids(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
 def _topics(admin: AdminClient, settings: Settings) -> dict[str, Any]:
     """Metadata of the topics in the namespace, by our names."""
     prefix = Names(settings.kafka.namespace)
-    try:
-        metadata = admin.list_topics(timeout=TIMEOUT)
-    except KafkaException as error:
-        servers = settings.kafka.bootstrap_servers
-        raise TopicError(f"the cluster at {servers} does not answer: {error_of(error).str()}") from error
     return {
         name: topic
-        for cluster_name, topic in metadata.topics.items()
+        for cluster_name, topic in metadata(admin, settings).topics.items()
         if (name := prefix.strip(cluster_name)) is not None and not name.startswith("__")
     }
 

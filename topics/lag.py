@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster
-from offsetzero.topics.admin import TIMEOUT, answer, client, error_of
+from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
 from offsetzero.topics.catalogue import DLQ, GROUPS
 from offsetzero.topics.names import Names
 
@@ -103,6 +103,7 @@ def group_state(settings: Settings, group: str) -> GroupState:
     prefix = Names(settings.kafka.namespace)
     name = prefix.group(group)
     admin = client(settings)  # kept until the answer is there: its end would end the request
+    metadata(admin, settings)
     future = admin.describe_consumer_groups([name], request_timeout=TIMEOUT)[name]
     try:
         found = answer(future, f"group {group}")
@@ -134,6 +135,7 @@ def groups(settings: Settings) -> list[str]:
     """
     prefix = Names(settings.kafka.namespace)
     admin = client(settings)
+    metadata(admin, settings)
     found = answer(admin.list_consumer_groups(request_timeout=TIMEOUT), "list of groups")
     if found.errors and not found.valid:
         raise TopicError(f"list of groups: {error_of(found.errors[0]).str()}")

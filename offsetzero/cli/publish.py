@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from offsetzero.schemas.event import Event
 
-_TIMEOUT = 30.0
-
 
 def publish(
     event_type: Annotated[str, typer.Argument(metavar="TYPE", help="Event type, such as document.deleted.")],
@@ -30,19 +28,21 @@ def publish(
     from offsetzero.errors import PublishError
     from offsetzero.producers.publisher import Publisher
     from offsetzero.schemas.ids import uuid7
+    from offsetzero.topics import admin
 
     event = _event(event_type, _read(data), key, module)
     settings = settings_module.load(needs=frozenset({"kafka"}))
     if event_id is not None and not _is_uuid(event_id):
         raise typer.BadParameter(f"{event_id!r} is not a UUID", param_hint="--id")
+    admin.metadata(admin.client(settings), settings)  # a cluster that is away is told at once
     event_id = event_id or str(uuid7())
     with Publisher(settings) as publisher:
         # A tenant of None is taken from the event.
         delivery = publisher.publish(event, tenant_id=tenant, event_id=event_id, bulk=bulk)
         try:
-            placed = delivery.result(_TIMEOUT)
-        except TimeoutError as error:
-            raise PublishError(str(error)) from None
+            placed = delivery.result(admin.ANSWER_SECONDS)
+        except TimeoutError:
+            raise PublishError(admin.no_answer(settings) + "; the event may still have landed") from None
     if as_json:
         shown = {"type": event_type, "id": event_id, "key": event.key, **placed._asdict()}
         typer.echo(json.dumps(shown))

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from offsetzero.errors import PublishError
-from offsetzero.producers.log import Delivery, LogProducer
+from offsetzero.producers.log import ERROR_PATIENCE, Delivery, LogProducer
 from offsetzero.settings import KafkaSettings, Settings
 from support import wait_until
 
@@ -169,3 +170,29 @@ def test_an_undeclared_topic_is_refused_with_the_remedy() -> None:
         pytest.raises(PublishError, match="topics apply"),
     ):
         _produce(producer).result(10)
+
+
+def test_a_block_that_an_error_leaves_does_not_wait_for_a_broker_that_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    started = time.monotonic()
+    with (
+        pytest.raises(TimeoutError),
+        LogProducer(Settings(kafka={"bootstrap_servers": "127.0.0.1:1"})) as producer,
+    ):
+        producer.produce("t", key="k", value=b"v").result(0.1)
+    assert time.monotonic() - started < 2 * ERROR_PATIENCE
+    assert "1 records were given up" in caplog.text
+
+
+def test_what_was_produced_before_an_error_left_the_block_is_still_sent() -> None:
+    deliveries: list[Delivery] = []
+
+    def use() -> None:
+        with LogProducer(_settings(**{"linger.ms": "300"})) as producer:
+            deliveries.extend(_produce(producer, number) for number in range(50))
+            raise ValueError("of theirs")
+
+    with pytest.raises(ValueError, match="of theirs"):
+        use()
+    assert all(delivery.result(0).offset >= 0 for delivery in deliveries)
