@@ -130,7 +130,7 @@ class DocumentSettings(_Section):
     """Reading of documents, in child processes of indexer and summariser; what each document may take."""
 
     workers: Annotated[int, Field(ge=1, le=256)] = 2
-    """Documents that one process of a group reads at once; each takes up to one core and 100 MB besides `memory`."""
+    """Documents that one process of a group reads at once; each takes up to one core and 50 MB besides `memory`."""
     memory: Annotated[int, Field(ge=64 * 1024 * 1024)] = 512 * 1024 * 1024
     """Bytes of memory for one document; one that needs more fails as `too-much-memory`."""
     cpu_seconds: Annotated[int, Field(ge=1)] = 60

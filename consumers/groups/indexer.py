@@ -1,8 +1,10 @@
 """The group `indexer`: documents into a full-text index that `GET /search` reads."""
 
+from dataclasses import dataclass
+
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.groups.documents import chunks
+from offsetzero.consumers.groups.documents import chunks, languages
 from offsetzero.consumers.groups.documents.cleaning import clean_line
 from offsetzero.consumers.groups.documents.load import DELETED, load
 from offsetzero.consumers.groups.documents.pages import Extracted
@@ -13,22 +15,35 @@ from offsetzero.store.script import run
 group = ConsumerGroup("indexer", step=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known of a document before the transaction."""
+
+    found: Extracted
+    language: str
+    pieces: list[tuple[int, int, str]]
+
+
 @group.prepare(DocumentUploaded)
-def extract(event: DocumentUploaded, ctx: Context) -> Extracted | None:
-    """Read the document, outside the transaction."""
-    return load(event, ctx)
+def extract(event: DocumentUploaded, ctx: Context) -> Prepared | None:
+    """Read the document, outside the transaction; None when it was deleted."""
+    found = load(event, ctx)
+    if found is None:
+        return None
+    pieces = [(chunk.number, chunk.page, chunk.text) for chunk in chunks.split(found.pages)]
+    return Prepared(found, languages.detect([page.text for page in found.pages]), pieces)
 
 
 @group.handler(DocumentUploaded)
 def add(event: DocumentUploaded, ctx: Context) -> None:
     """Put its chunks into the index, in place of those of an earlier attempt."""
-    found: Extracted | None = ctx.prepared
-    if found is None:
+    prepared: Prepared | None = ctx.prepared
+    if prepared is None:
         ctx.warn(DELETED)
         return
-    pieces = [(chunk.number, chunk.page, chunk.text) for chunk in chunks.split(found.pages)]
+    found, language, pieces = prepared.found, prepared.language, prepared.pieces
     name = clean_line(event.name)[:255]
-    stored = index.put(event.document_id, event.tenant_id, name, len(found.pages), pieces, found.language)
+    stored = index.put(event.document_id, event.tenant_id, name, len(found.pages), pieces, language)
     if not run(ctx.connection, stored):
         ctx.warn(DELETED)
         return
@@ -39,7 +54,7 @@ def add(event: DocumentUploaded, ctx: Context) -> None:
         document_id=str(event.document_id),
         pages=len(found.pages),
         chunks=len(pieces),
-        language=found.language,
+        language=language,
     )
 
 

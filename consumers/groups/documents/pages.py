@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, TypeAlias
 
-from offsetzero.store.languages import SIMPLE
-
 MAX_CHARACTERS = 5_000_000
 """Characters of a document that are worked on; the rest is left out with a warning (2,500 printed pages)."""
 
@@ -23,14 +21,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A document's pages in order, and sentences for people about what is missing.
-
-    `language` is one of `offsetzero.store.languages`.
-    """
+    """A document's pages in order, and sentences for people about what is missing."""
 
     pages: list[Page]
     warnings: list[str] = field(default_factory=list)
-    language: str = SIMPLE
 
     @property
     def has_text(self) -> bool:

@@ -18,7 +18,6 @@ _GRACE_SECONDS = 15.0  # beyond a document's time: its owner keeps that time, an
 _END_SECONDS = 5.0
 _KEPT = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _KEPT_STARTS = ("LC_", "PYTHON")
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # forking a process with threads is not safe
 
 
 class OwnerLost(Exception):
@@ -110,5 +109,4 @@ class OwnerProcess:
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """What a reader may know: no password and no key is among it."""
-    kept = {name: value for name, value in given.items() if name in _KEPT or name.startswith(_KEPT_STARTS)}
-    return {**kept, **_ONE_THREAD}
+    return {name: value for name, value in given.items() if name in _KEPT or name.startswith(_KEPT_STARTS)}

@@ -5,7 +5,6 @@ from typing import Any
 
 from offsetzero.consumers.groups.documents.pages import MAX_CHARACTERS, Extracted, Page
 from offsetzero.retry.failures import Bug, Failure, FailureClass, Permanent, Poison
-from offsetzero.store.languages import LANGUAGES, SIMPLE
 
 MAX_OUTPUT = 4 * MAX_CHARACTERS + 16 * 1024 * 1024
 """Bytes of an answer: every character in UTF-8, and room for half a million pages."""
@@ -28,8 +27,7 @@ class ReaderFault(Exception):
 def of_text(found: Extracted) -> bytes:
     """Pages as an answer."""
     pages = [[page.number, page.text, page.reader] for page in found.pages]
-    said = {"pages": pages, "warnings": found.warnings, "language": found.language}
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps({"pages": pages, "warnings": found.warnings}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def of_failure(failure: Failure, stack: str = "") -> bytes:
@@ -61,12 +59,11 @@ def read(answer: bytes, too_much_memory: Failure) -> Extracted:
             raise _failure(said)
         pages = [Page(_number(number), _text(text), _text(reader)[:100]) for number, text, reader in said["pages"]]
         warnings = [_text(warning)[:_MAX_DETAIL] for warning in said["warnings"][:_MAX_WARNINGS]]
-        language = said["language"]
     except Failure:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Poison("reader-confused", f"the reader's answer is none: {type(error).__name__}") from error
-    return Extracted(pages, warnings, language if language in LANGUAGES else SIMPLE)
+    return Extracted(pages, warnings)
 
 
 def _failure(said: dict[str, Any]) -> Failure:
