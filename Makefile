@@ -32,7 +32,7 @@ check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contra
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@said=$$($(BIN)/lint-imports 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 	@$(BIN)/offsetzero schema check
 
 format: $(READY) ## Format the code and repair what ruff can
@@ -52,6 +52,15 @@ clean: ## Remove the environment and caches of this folder
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# lxml has dropped an extra that another package still names; pip warns of it, and installs what is needed.
+define install
+@{ $(BIN)/python -m pip install -q $(1) 2>&1; echo $$? > $(VENV)/.status; } | grep -v 'does not provide the extra' >&2; \
+	if [ "$$(cat $(VENV)/.status)" != 0 ]; then \
+		echo "make: the packages were not installed. They come from PyPI; without a way to it, name a proxy (HTTPS_PROXY)," >&2; \
+		echo "make: a mirror (PIP_INDEX_URL) or a folder of wheels (PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR), and run make again." >&2; \
+		exit 1; fi
+endef
+
 # Made anew when the lock changes: the lock with its checksums, then this package without more. setuptools comes
 # first, because two packages come as source only and are built with this one, not with whatever is newest.
 $(READY):
@@ -66,7 +75,7 @@ $(READY):
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
 	@awk '/^setuptools==/,!/\\$$/' requirements.lock > $(VENV)/build.lock
-	@$(BIN)/python -m pip install -q --require-hashes -r $(VENV)/build.lock
-	@$(BIN)/python -m pip install -q --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
-	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(call install,--require-hashes -r $(VENV)/build.lock)
+	$(call install,--require-hashes --no-build-isolation --use-pep517 -r requirements.lock)
+	$(call install,--no-deps --no-build-isolation -e .)
 	@touch $@

@@ -156,8 +156,10 @@ class JarCache:
             shutil.rmtree(repository, ignore_errors=True)
             return
         raise ServerError(
-            f"cannot fetch {jar}: {problem}; check the network and the repositories in jgo's configuration "
-            "(~/.config/jgo.conf), then start again: what has arrived is kept"
+            f"cannot fetch {jar}: {problem}.\n"
+            "Kafka's jars come from Maven Central, at the first start only. Without a way to it, name a proxy "
+            "(HTTPS_PROXY) or a mirror (in jgo's configuration, ~/.config/jgo.conf), or copy the folder "
+            f"{self.folder} from a machine that has them; then start again: what has arrived is kept"
         )
 
 

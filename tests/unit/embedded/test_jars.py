@@ -1,5 +1,6 @@
 """Kafka's jars: exactly those of the lock, from a real HTTP repository."""
 
+import errno
 import hashlib
 import os
 import threading
@@ -101,7 +102,10 @@ def test_a_repository_without_a_jar_is_told_and_what_arrived_is_kept(
     tmp_path: Path, jars: list[Jar], repository: Repository
 ) -> None:
     del repository.content["part0-1.jar"]
-    with pytest.raises(ServerError, match=r"cannot fetch org\.example:part0:1"):
+    with pytest.raises(
+        ServerError,
+        match=r"(?s)cannot fetch org\.example:part0:1.*from Maven Central, at the first start.*copy the folder",
+    ):
         cache(tmp_path, jars, repository).ensure()
     assert (tmp_path / "part3-1.jar").exists()
     assert not list(tmp_path.glob(".fetch-*"))
@@ -173,3 +177,35 @@ def test_a_damaged_lock_names_the_line(tmp_path: Path) -> None:
     lock.write_text("# jars\norg.example:one:1 md5:abc 12\n")
     with pytest.raises(ServerError, match=r"kafka\.lock:2"):
         read_lock(lock)
+
+
+def test_a_jar_that_was_cut_short_or_is_no_file_is_refused_by_name(
+    tmp_path: Path, jars: list[Jar], repository: Repository
+) -> None:
+    paths = cache(tmp_path, jars, repository).ensure()
+    data = paths[2].read_bytes()
+    paths[2].write_bytes(data[:1000])
+    with pytest.raises(ServerError, match=r"part2-1\.jar is not the jar .* Delete it"):
+        cache(tmp_path, jars, repository).ensure()
+    paths[2].unlink()
+    paths[2].mkdir()
+    with pytest.raises(ServerError, match=r"part2-1\.jar cannot be used: Is a directory"):
+        cache(tmp_path, jars, repository).ensure()
+
+
+def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServerError, match=r"Not a directory; choose another folder with XDG_CACHE_HOME"):
+        cache(tmp_path / "file" / "cache", jars, repository).ensure()
+
+
+def test_a_full_disk_is_not_taken_for_a_bad_network(
+    tmp_path: Path, jars: list[Jar], repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("offsetzero.embedded.jars._download", full)
+    with pytest.raises(ServerError, match="No space left on device"):
+        cache(tmp_path, jars, repository).ensure()
+    assert not list(tmp_path.glob(".fetch-*"))
