@@ -13,6 +13,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 # Every code with its status and a detail as it may be. docs/api.md lists the same; a test compares.
 CODES: dict[str, tuple[int, str]] = {
+    "incomplete-body": (400, "the connection ended before the request was complete"),
     "malformed-body": (400, "the body is not JSON: Expecting value at character 0"),
     "key-needed": (401, "send the API key of your tenant as `Authorization: Bearer ozk_…`"),
     "key-unknown": (401, "this API key is not known or was revoked"),
