@@ -1,8 +1,11 @@
 """`offsetzero dlq`: dead letters with their reasons and original bytes."""
 
 import json
+import math
 import sys
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,17 +74,36 @@ def show(
         "stack": letter.stack or None,
     }
     if as_json:
-        print(json.dumps(whole, indent=2, default=str))
+        print(json.dumps(plain(whole), indent=2))
         return
-    from rich.console import Console
-    from rich.pretty import Pretty
-
-    console = Console()
     for name, value in whole.items():
         if value is None or (name == "payload_hex" and payload is not None):
             continue
-        console.print(f"[bold]{name}[/bold]", end=": ")
-        console.print(Pretty(value) if isinstance(value, dict) else str(value), markup=False, soft_wrap=True)
+        print(f"{name}: {_lines(value)}")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, bytes as text with what is none escaped, all else by its name."""
+    if value is None or isinstance(value, bool | int | str):
+        return str(value) if isinstance(value, StrEnum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    return _text(value) if isinstance(value, bytes) else str(value)
+
+
+def _lines(value: Any) -> str:
+    """A value as text: data as JSON, whose strings are escaped; a stack in its lines."""
+    from offsetzero.cli.rows import printable
+
+    if isinstance(value, Mapping | list):
+        return json.dumps(plain(value), indent=2, ensure_ascii=False)
+    return "\n".join(printable(line) for line in str(value).splitlines())
 
 
 def _place(letter: "DeadLetter") -> str:
@@ -105,16 +127,19 @@ def _summary(letter: "DeadLetter") -> dict[str, Any]:
 
 
 def _payload(config: "Settings", letter: "DeadLetter") -> tuple[Any, str | None]:
-    from offsetzero.errors import SchemaError
+    from offsetzero.errors import SchemaError, SchemasUnavailable
     from offsetzero.schemas.codec import Codec
     from offsetzero.topics.schema_log import SchemaLog
 
     if letter.value is None:
         return None, None
+    schemas = SchemaLog(config)
     try:
-        return Codec(SchemaLog(config).find).decode_fields(letter.value), None
-    except SchemaError as error:
+        return Codec(schemas.find).decode_fields(letter.value), None
+    except (SchemaError, SchemasUnavailable) as error:
         return None, str(error)
+    finally:
+        schemas.close()
 
 
 def _text(value: bytes | None) -> str | None:

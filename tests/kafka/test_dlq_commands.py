@@ -1,12 +1,16 @@
 """The commands dlq, groups and topics on what a cluster holds, as a person reads them."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from commands import Commands
 
 from offsetzero.producers.log import LogProducer
+from offsetzero.schemas.codec import Codec
+from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.settings import Settings
 from offsetzero.topics import catalogue, cluster
 from offsetzero.topics.names import Names
@@ -54,6 +58,30 @@ def test_dead_letters_are_listed_by_time_a_line_each_with_nothing_cut(offsetzero
     assert all(line.startswith("1970-01-01T00:00:0") and line.endswith(LONG.strip()) for line in lines[1:])
     listed = json.loads(offsetzero("dlq", "list", "--json").stdout)
     assert [row["place"] for row in listed] == ["0/0", "1/0", "0/0"]
+
+
+def test_a_dead_letter_is_shown_as_json_in_both_forms(settings: Settings, offsetzero: Commands) -> None:
+    cluster.ensure(settings, catalogue.group_topics("audit", 1, []))
+    event = DocumentDeleted(document_id=UUID(int=7), tenant_id="acme", deleted_at=datetime(2026, 1, 31, 12, tzinfo=UTC))
+    with LogProducer(settings) as producer:
+        producer.produce(
+            Names(settings.kafka.namespace).topic("audit.dlq"),
+            key=b"\xff\x1b[31m",
+            value=Codec().encode(event),
+            headers=[("oz_failure", b"bug"), ("other", None), ("oz_stack", b"line 1\nline \x1b[2m2")],
+        ).result(10)
+    wanted = {"document_id": str(UUID(int=7)), "tenant_id": "acme", "deleted_at": "2026-01-31T12:00:00+00:00"}
+    assert json.loads(offsetzero("dlq", "show", "audit", "0/0", "--json").stdout)["payload"] == wanted
+    text = offsetzero("dlq", "show", "audit", "0/0").stdout
+    assert json.loads(text.partition("payload: ")[2].partition("\n}")[0] + "\n}") == wanted
+    assert json.loads(text.partition("headers: ")[2].partition("\n}")[0] + "\n}") == {"other": None}
+    assert "line 1\nline \\x1b[2m2" in text
+    assert "\x1b" not in text
+
+
+def test_a_group_that_does_not_exist_is_named(offsetzero: Commands) -> None:
+    assert "there is no group nogroup" in offsetzero("dlq", "show", "nogroup", "0/0", status=1).stderr
+    assert "there is no group nogroup" in offsetzero("dlq", "list", "nogroup", status=1).stderr
 
 
 def test_topics_are_listed_a_line_each_with_all_event_types(offsetzero: Commands) -> None:
