@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from offsetzero import logs
 
@@ -45,7 +46,16 @@ class Problem(Exception):
             "detail": self.detail,
             **self.members,
         }
-        return JSONResponse(body, self.status, self.headers, media_type="application/problem+json")
+        return JSONResponse(_encodable(body), self.status, self.headers, media_type="application/problem+json")
+
+
+def _encodable(value: Any) -> Any:
+    """The same without lone surrogates: JSON may bring them in, and UTF-8 cannot carry them out."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {name: _encodable(item) for name, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list) else value
 
 
 def not_found(what: str) -> Problem:
@@ -59,12 +69,18 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(psycopg.OperationalError, _database)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _bug)
 
 
 def _problem(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Problem)  # noqa: S101 - as registered
     return error.response()
+
+
+def _gone(request: Request, _error: Exception) -> JSONResponse:
+    log.info("client went away", method=request.method, path=request.url.path)
+    return Problem(400, "malformed-body", "the connection ended before the body was whole").response()
 
 
 def _framework(_request: Request, error: Exception) -> JSONResponse:

@@ -1,6 +1,8 @@
 """What the API logs of requests: one line each, and nothing that is secret."""
 
+import contextlib
 import re
+import socket
 from pathlib import Path
 
 import httpx
@@ -53,3 +55,29 @@ def test_a_request_is_one_line(settings: Settings, tmp_path: Path, level: str) -
 
 def _requests(process: Process) -> list[dict[str, object]]:
     return [line for line in process.lines if line["event"] == "request"]
+
+
+def test_an_upload_that_is_cut_off_is_no_error_of_ours(settings: Settings, tmp_path: Path) -> None:
+    process = Process(["api", "--port", "0"], environment(settings), tmp_path / "api.log")
+    try:
+        port = process.await_line("api listens")["port"]
+        with psycopg.connect(settings.database_url.get_secret_value()) as connection:
+            key = create_key(connection, "acme")
+        head = (
+            f"POST /documents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: 100000\r\n"
+            "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+            'Content-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nhalf of it'
+        )
+        wait_until(lambda: _sent(port, head.encode()), what="the API listens")
+        process.await_line("client went away")
+    finally:
+        assert process.stop() == 0
+    assert not [line for line in process.lines if line["level"] == "error"]
+    assert "Traceback" not in process.log
+
+
+def _sent(port: int, data: bytes) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(data)
+        return True
+    return False

@@ -1,5 +1,6 @@
 """Runs, documents, search and webhooks over HTTP: what a tenant sees, and that no other sees it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,10 +191,12 @@ def test_webhooks_come_and_go(api: Api) -> None:
         ({"url": "https://receiver.example/", "event_types": []}, "invalid-request"),
         ({"url": "https://receiver.example/", "more": 1}, "invalid-request"),
         ({"url": 7}, "invalid-request"),
+        ({"url": "https://receiver.example:65536/"}, "url-refused"),
+        ({"url": "https://receiver.example/", "event_types": ["\ud800"]}, "unknown-event-type"),
     ],
 )
 def test_a_webhook_that_cannot_work_is_refused(api: Api, body: dict[str, Any], code: str) -> None:
-    response = api.client.post("/webhooks", json=body)
+    response = api.client.post("/webhooks", content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["type"]) == (422, f"urn:offsetzero:problem:{code}")
     assert api.rows("SELECT 1 FROM webhooks") == []
 

@@ -21,6 +21,8 @@ _HINT = (
 )
 # Prefixes that carry an IPv4 address in an IPv6 one: NAT64 and its local-use range.
 _EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+# Python calls a few addresses in here global; none of them is a receiver of webhooks (RFC 6890).
+_PROTOCOL_ASSIGNMENTS = ipaddress.IPv4Network("192.0.0.0/24")
 
 
 class TargetRefused(OffsetzeroError):
@@ -68,6 +70,8 @@ def check_url(url: str, *, allow_private: bool) -> httpx.URL:
     if parsed.scheme not in (("https", "http") if allow_private else ("https",)) or not parsed.host:
         hint = _HINT if parsed.scheme == "http" and parsed.host else ""
         raise TargetRefused(f"the URL must start with https:// and name a host{hint}")
+    if parsed.port is not None and not 1 <= parsed.port <= 65535:
+        raise TargetRefused("the URL's port must be one from 1 to 65535")
     if parsed.userinfo:
         raise TargetRefused("the URL must not contain a user or a password")
     if parsed.fragment:
@@ -117,4 +121,8 @@ def is_public(address: _Address) -> bool:
             inside = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
         if inside is not None:
             return is_public(inside)
+        if address.is_site_local:  # deprecated, and still the inside of somebody's network (RFC 3879)
+            return False
+    if address in _PROTOCOL_ASSIGNMENTS:
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved

@@ -36,6 +36,8 @@ from offsetzero.consumers.groups.webhooks.targets import TargetRefused
         "64:ff9b:1::a00:1",
         "2002:7f00:1::",
         "2001:0:7f00:1::",
+        "fec0::1",
+        "192.0.0.8",
     ],
 )
 def test_addresses_that_are_not_public_are_refused(address: str) -> None:
@@ -62,6 +64,9 @@ def test_public_addresses_are_allowed(address: str) -> None:
         "https://example.com/\x00",
         "https://example.com/" + "x" * 2048,
         "https://[not-an-address]/",
+        "https://example.com:0/",
+        "https://example.com:65536/",
+        "https://example.com:99999999999999999999/",
     ],
 )
 def test_bad_urls_are_refused_with_a_sentence(url: str) -> None:
