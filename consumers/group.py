@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from offsetzero.consumers.context import Context
+from offsetzero.consumers.declaring import check_event, check_function
 from offsetzero.consumers.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.policy import RetryPolicy, Tier
@@ -82,10 +83,12 @@ class ConsumerGroup:
         happens once, whatever is delivered twice.
 
         Raises:
-            ConfigurationError: the type has a handler already.
+            ConfigurationError: the type has a handler already, or what is declared cannot work; with its place.
         """
+        check_event(self.name, "handler", event)
 
         def declare(function: Handler[E]) -> Handler[E]:
+            check_function(self.name, "handler", function, ("event", "ctx"))
             if event.event_type in self.routes:
                 raise ConfigurationError(f"group {self.name}: two handlers for {event.event_type}")
             self.routes[event.event_type] = Route(function, self._prepares.get(event.event_type))
@@ -98,9 +101,14 @@ class ConsumerGroup:
 
         What it returns is the handler's `ctx.prepared`. It may run again after a crash: give
         `ctx.idempotency_key` to systems that it calls.
+
+        Raises:
+            ConfigurationError: as `handler`.
         """
+        check_event(self.name, "prepare", event)
 
         def declare(function: Prepare[E]) -> Prepare[E]:
+            check_function(self.name, "prepare", function, ("event", "ctx"))
             if event.event_type in self._prepares:
                 raise ConfigurationError(f"group {self.name}: two prepare functions for {event.event_type}")
             self._prepares[event.event_type] = function
@@ -115,11 +123,13 @@ class ConsumerGroup:
 
         A sync function of a psycopg connection, called in one transaction; two processes never run it at once.
         """
+        check_function(self.name, "setup", function, ("connection",), sync=True)
         self.on_setup = function
         return function
 
     def tombstone(self, function: Tombstone) -> Tombstone:
         """Declare what handles records without data: a function of the key, as text, and a `Context`."""
+        check_function(self.name, "tombstone", function, ("key", "ctx"))
         self.on_tombstone = function
         return function
 

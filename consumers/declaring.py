@@ -1,0 +1,71 @@
+"""Checks of what a group declares: a mistake is told where it was made, not at the first record."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from offsetzero.consumers.transaction import is_async
+from offsetzero.errors import ConfigurationError
+from offsetzero.schemas.event import Event, event_class
+
+
+def check_event(group: str, decorator: str, event: Any) -> None:
+    """See that a decorator got the class of an event.
+
+    Args:
+        group: the group's name.
+        decorator: `handler` or `prepare`; called by it, which was called where the mistake would be.
+        event: what it got.
+
+    Raises:
+        ConfigurationError: it is something else, or a class without an event type.
+    """
+    if isinstance(event, type) and issubclass(event, Event) and event.event_type:
+        return
+    if isinstance(event, type) and issubclass(event, Event):
+        what = f"{event.__name__} has no event type; declare it with type=… and key=…"
+    elif isinstance(event, str):
+        known = event_class(event)
+        what = f"{event!r} is a name; give the event's class" + (f", {known.__name__}" if known else "")
+    else:
+        shown = getattr(event, "__name__", None) or repr(event)
+        what = f"{shown} is no event; give its class: @{group}.{decorator}(DocumentUploaded)"
+    caller = sys._getframe(2)
+    raise ConfigurationError(f"group {group}: {decorator} in {caller.f_code.co_filename}:{caller.f_lineno}: {what}")
+
+
+def check_function(group: str, role: str, function: Any, parameters: tuple[str, ...], *, sync: bool = False) -> None:
+    """See that a declared function can be called with the arguments that it will get.
+
+    Args:
+        group: the group's name.
+        role: what the function is for.
+        function: the function.
+        parameters: names of the arguments, all positional.
+        sync: it must be no async function.
+
+    Raises:
+        ConfigurationError: it cannot; with the function's file and line.
+    """
+    wanted = f"a {'sync ' if sync else ''}function of ({', '.join(parameters)})"
+    if not callable(function):
+        raise ConfigurationError(f"group {group}: {role} is {function!r}; it must be {wanted}")
+    if sync and is_async(function):
+        raise ConfigurationError(f"group {group}: {role} {_named(function)} is async; it must be {wanted}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a builtin: nothing is known
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError:
+        raise ConfigurationError(
+            f"group {group}: {role} {_named(function)} takes {signature}; it must be {wanted}"
+        ) from None
+
+
+def _named(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    name = getattr(function, "__qualname__", repr(function))
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
