@@ -80,7 +80,7 @@ def _problem(_request: Request, error: Exception) -> JSONResponse:
 
 def _gone(request: Request, _error: Exception) -> JSONResponse:
     log.info("client went away", method=request.method, path=request.url.path)
-    return Problem(400, "malformed-body", "the connection ended before the body was whole").response()
+    return Problem(400, "incomplete-body", "the connection ended before the body was whole").response()
 
 
 def _framework(_request: Request, error: Exception) -> JSONResponse:
