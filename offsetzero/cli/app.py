@@ -41,7 +41,7 @@ _MAP = {
 }
 _HELP = """An event-log pipeline on Apache Kafka.
 
-Services publish events to a replayable log; consumer groups each keep their own offsets; failures go through
+Services publish events to a log; consumer groups read it, each with its own offsets; failures go through
 retry topics to a dead-letter topic; every handler is idempotent by event id.
 
 Settings come from the environment (OFFSETZERO_…); while `offsetzero up` runs, other commands find it by themselves.
