@@ -178,6 +178,11 @@ class Dispatcher:
         return self._in_flight
 
     @property
+    def running(self) -> int:
+        """Records whose handlers run."""
+        return len(self._running)
+
+    @property
     def waiting(self) -> int:
         """Records that wait for their due time."""
         return self._waiting

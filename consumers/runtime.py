@@ -62,6 +62,7 @@ class GroupRuntime:
         """Set once the group's topics exist and it has been asked to join."""
         self._stopping = threading.Event()
         self._crash: BaseException | None = None
+        self._dispatcher: Dispatcher | None = None
         self._schemas = SchemaLog(settings)
         self._codec = Codec(lookup_outside_loops(self._schemas.find))
         for event_type in group.routes:
@@ -71,6 +72,10 @@ class GroupRuntime:
     def stop(self) -> None:
         """Ask `run` to end; any thread or signal handler may call this."""
         self._stopping.set()
+
+    def running(self) -> int:
+        """How many handlers run now."""
+        return self._dispatcher.running if self._dispatcher is not None else 0
 
     def run(self) -> list[Record]:
         """Work until `stop`, then finish what runs within the drain time, commit and leave the group.
@@ -91,7 +96,7 @@ class GroupRuntime:
             pool(settings, size, name=group.name) as connections,
         ):
             self._set_up(connections)
-            dispatcher = Dispatcher(self._clock)
+            dispatcher = self._dispatcher = Dispatcher(self._clock)
             loop = PollLoop(
                 self._config(),
                 {name: topic_ids[name] for name in self._sources},

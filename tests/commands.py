@@ -37,3 +37,14 @@ class Commands:
         assert done.returncode == status, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done
+
+    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        """Start a command that goes on; the caller ends it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "offsetzero", *arguments],
+            cwd=self._folder,
+            env={**self._environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )

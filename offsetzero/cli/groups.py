@@ -4,13 +4,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    from offsetzero.consumers.runtime import GroupRuntime
     from offsetzero.topics.lag import GroupState, PartitionLag
 
 app = typer.Typer(no_args_is_help=True, help="Run a group, and see members, offsets and lag.")
@@ -38,7 +38,7 @@ def run_group(
     group = registry.load(name)
     logs.configure(process=group.name, level=config.log_level)
     runtime = GroupRuntime(group, config)
-    _stop_on_signals(runtime.stop)
+    _stop_on_signals(runtime, config.groups.drain_seconds)
     port = metrics.serve(config.metrics_port, config.metrics_host)
     logs.get(__name__).info("metrics served", url=f"http://{config.metrics_host}:{port}/metrics")
     try:
@@ -133,15 +133,22 @@ def _row(state: "GroupState", offsets: "list[PartitionLag]") -> dict[str, Any]:
     }
 
 
-def _stop_on_signals(stop: Callable[[], None]) -> None:
+def _stop_on_signals(runtime: "GroupRuntime", drain_seconds: float) -> None:
     asked = False
+
+    def say(text: str) -> None:  # not through a file object, which the signal may have interrupted
+        count = runtime.running()
+        handlers = "1 handler runs" if count == 1 else f"{count} handlers run"
+        os.write(2, text.format(handlers=handlers).encode())
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
+            say("ending at once: {handlers}; their records will be read again\n")
             os._exit(128 + number)
         asked = True
-        stop()
+        runtime.stop()
+        say(f"stopping: {{handlers}}, at most {drain_seconds:g} s; again to end at once\n")
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
