@@ -146,5 +146,5 @@ class ReaderPool:
             self._warned = True
             log.warning(
                 "readers can use the network: this kernel allows neither seccomp nor a network namespace; "
-                "see docs/operations.md"
+                "see docs/architecture.md"
             )

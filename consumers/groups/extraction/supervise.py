@@ -16,6 +16,7 @@ _LOOK_SECONDS = 0.5  # between two looks at a reader's memory
 _FULL_SECONDS = 2.0  # with no memory left a process may try and fail for minutes, over millions of small things
 _FULL = 4 * 1024 * 1024  # bytes below the limit that count as none
 _ORPHANS_SECONDS = 5.0
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def until_end(pid: int, reading: int, connection: int, limits: Limits) -> tuple[Ending, bytes]:
@@ -129,10 +130,16 @@ def _end(pid: int) -> tuple[int, float, int]:
     """End and reap a reader: its exit status (negative: signal), seconds of computing, bytes of memory."""
     os.kill(pid, signal.SIGKILL)  # nothing to one that has ended already: it keeps its own status
     _, status, used = os.wait4(pid, 0)
-    scale = 1 if sys.platform == "darwin" else 1024
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    memory = max(0, used.ru_maxrss - own) * scale
+    memory = max(0, used.ru_maxrss * _RSS_UNIT - _resident())
     return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, memory
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has, and that a fork of it begins with."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
 def _pidfd(pid: int) -> int | None:
