@@ -27,7 +27,7 @@ def main() -> int:
     Returns:
         The demo's exit status, or 1 when the containers did not come up.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: sys.exit(130))
     compose = _compose()
     if compose is None:
