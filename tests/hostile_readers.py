@@ -71,13 +71,15 @@ def _fork(_file: IO[bytes]) -> Extracted:
 
 
 def _fork_many(_file: IO[bytes]) -> Extracted:
+    """Leaves processes behind that are in no group or session of its own; says which."""
+    left = []
     for _ in range(5):
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             os.setsid()
-            if os.fork() == 0:
-                time.sleep(3600)
-            os._exit(0)
-    return _says("forked")
+            time.sleep(3600)
+        left.append(str(pid))
+    return _says(" ".join(left))
 
 
 def _connect(file: IO[bytes]) -> Extracted:

@@ -6,6 +6,7 @@ from typing import Any
 import pdfs
 import pypdfium2
 import pytest
+from pypdf import PageObject
 
 from offsetzero.consumers.groups.documents import pages, pdf
 from offsetzero.consumers.groups.documents.second import SECONDS, SecondReader
@@ -102,6 +103,15 @@ def test_the_second_reader_stops_after_its_time() -> None:
     assert second.count() == 2
     assert second.page(0) == "one"
     assert second.page(1) is None, "its time is over"
+
+
+def test_no_memory_is_not_a_broken_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_page: object) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr(PageObject, "extract_text", refuse)
+    with pytest.raises(MemoryError):
+        SecondReader(BytesIO(pdfs.pdf("one"))).page(0)
 
 
 def test_pdfium_is_only_called_under_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
