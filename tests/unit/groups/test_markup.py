@@ -27,6 +27,7 @@ def _read(data: bytes) -> pages.Extracted:
         (TEXT, "utf-8", "utf-8"),
         (TEXT, "", "utf-8"),
         (TEXT, "iso-8859-1", "utf-8"),
+        ("Grüße", "iso-8859-1", "utf-8"),
         (TEXT, "windows-1252", "windows-1252"),
         (ARABIC, "utf-8", "cp1256"),
         (ARABIC, "windows-1256", "cp1256"),

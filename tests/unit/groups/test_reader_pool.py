@@ -111,8 +111,10 @@ def test_what_a_reader_does_is_one_failure_of_its_document(
 
 
 @linux
-def test_computing_and_waiting_have_limits_of_their_own(pool: ReaderPool) -> None:
-    assert "1 s of computing" in _failure(pool, "spin").detail
+def test_computing_has_a_limit_of_its_own(pool: ReaderPool) -> None:
+    patient = LIMITS.model_copy(update={"workers": 1, "wall_seconds": 100.0})
+    with ReaderPool(patient, readers=READERS) as other:
+        assert "more than 1 s of computing" in _failure(other, "spin").detail
     assert "within 4 s, 0 s of it computing" in _failure(pool, "hang").detail
 
 
