@@ -12,7 +12,7 @@ from offsetzero.clock import Clock
 from offsetzero.consumers.commits import Commits
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.pressure import Pressure
-from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
+from offsetzero.consumers.record import OwnedPartition, PauseReason, Record, spans
 from offsetzero.errors import GroupStopped
 from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings
@@ -184,7 +184,7 @@ class PollLoop:
         if partitions:
             # librdkafka keeps a partition's pause over a revocation; our reasons ended with it (quix-streams#1124).
             self._consumer.resume(partitions)
-        log.info("assigned", group=self._group, partitions=_shown(partitions))
+        log.info("assigned", group=self._group, partitions=spans(partitions))
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         ending = self._forget(partitions)
@@ -197,14 +197,14 @@ class PollLoop:
         for owned in ending:
             owned.revoke()
         self._dispatcher.purge()
-        log.info("revoked", group=self._group, partitions=_shown(partitions))
+        log.info("revoked", group=self._group, partitions=spans(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for owned in self._forget(partitions):
             owned.revoke()  # another member owns it by now: nothing is committed, nothing more appended
         self._lost()
         self._dispatcher.purge()
-        log.warning("lost", group=self._group, partitions=_shown(partitions))
+        log.warning("lost", group=self._group, partitions=spans(partitions))
 
     def _forget(self, partitions: list[TopicPartition]) -> list[OwnedPartition]:
         gone = []
@@ -236,7 +236,3 @@ class PollLoop:
 def _remove_lag(group: str, owned: OwnedPartition) -> None:
     with contextlib.suppress(KeyError):  # it was never measured
         metrics.LAG_RECORDS.remove(group, owned.topic, str(owned.partition))
-
-
-def _shown(partitions: list[TopicPartition]) -> list[str]:
-    return [f"{place.topic}/{place.partition}" for place in partitions]

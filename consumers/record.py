@@ -1,9 +1,11 @@
 """A delivered record, and the partition that it was delivered from."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
+
+from confluent_kafka import TopicPartition
 
 from offsetzero.retry.failures import Failure
 
@@ -134,3 +136,20 @@ class OwnedPartition:
         """End the stay: buffers are freed, and late results find nothing to change."""
         self.active = False
         self._undone.clear()
+
+
+def spans(partitions: Iterable[TopicPartition]) -> list[str]:
+    """Partitions by topic, neighbours together: `documents/0-5`, `runs/0,2`."""
+    numbers: dict[str, list[int]] = {}
+    for place in partitions:
+        numbers.setdefault(place.topic, []).append(place.partition)
+    shown = []
+    for topic, found in sorted(numbers.items()):
+        ranges: list[list[int]] = []
+        for number in sorted(found):
+            if ranges and number == ranges[-1][-1] + 1:
+                ranges[-1] = [ranges[-1][0], number]
+            else:
+                ranges.append([number])
+        shown.append(f"{topic}/{','.join('-'.join(map(str, one)) for one in ranges)}")
+    return shown

@@ -7,7 +7,7 @@ from unit.consumers.fake_client import FakeConsumer, FakeMessage
 from offsetzero.consumers import pressure
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.poll import PollLoop
-from offsetzero.consumers.record import Record
+from offsetzero.consumers.record import Record, spans
 from offsetzero.errors import GroupStopped
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
@@ -271,3 +271,9 @@ def test_a_forged_due_time_is_read_at_once(due: bytes) -> None:
     loop.deliver(0, topic="audit.retry-1m", headers=[("oz_due", due)], timestamp_ms=loop.clock.now_ms())
     loop.turn()
     assert loop.take().offset == 0
+
+
+def test_partitions_are_shown_by_topic_and_neighbours_together() -> None:
+    places = [TopicPartition(*one) for one in (("b", 0), ("a", 2), ("a", 0), ("a", 1), ("b", 2), ("a", 10), ("a", 11))]
+    assert spans(places) == ["a/0-2,10-11", "b/0,2"]
+    assert spans([]) == []
