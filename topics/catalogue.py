@@ -177,6 +177,12 @@ def group_topics(group: str, partitions: int, tiers: Sequence[str]) -> list[Topi
     return [*retry, redrive, dlq]
 
 
+def owner_of(name: str, existing: Iterable[str]) -> str | None:
+    """The group whose retry, redrive or dead-letter topic this is: one that has dead letters among the existing."""
+    groups = [topic.removesuffix(f".{DLQ}") for topic in existing if topic.endswith(f".{DLQ}")]
+    return max((group for group in groups if name.startswith(f"{group}.")), key=len, default=None)
+
+
 def declared(settings: Settings, groups: Mapping[str, Sequence[str]] = GROUPS) -> list[Topic]:
     """Every topic that should exist, with its counts: the event topics, and those of each group.
 

@@ -84,7 +84,13 @@ def list_topics(group: Group = None, module: Module = None, as_json: AsJson = Fa
     rows = [_row(topic, existing.get(topic.name)) for topic in declared]
     known = {topic.name for topic in declared}
     rows += [
-        {"topic": name, "kind": "undeclared", "partitions": count, "declared_partitions": None}
+        {
+            "topic": name,
+            "kind": "undeclared",
+            "group": catalogue.owner_of(name, existing),
+            "partitions": count,
+            "declared_partitions": None,
+        }
         for name, count in sorted(existing.items())
         if name not in known
     ]
@@ -96,7 +102,7 @@ def list_topics(group: Group = None, module: Module = None, as_json: AsJson = Fa
     shown = [
         [
             row["topic"],
-            row["kind"],
+            f"of group {row['group']}" if row["kind"] == "undeclared" and row["group"] else row["kind"],
             "missing" if row["partitions"] is None else str(row["partitions"]),
             row.get("retention", "-"),
             row.get("cleanup", "-"),
@@ -148,6 +154,7 @@ def _row(topic: "Topic", partitions: int | None) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "kind": str(topic.kind),
+        "group": topic.group,
         "partitions": partitions,
         "declared_partitions": topic.partitions,
         "retention": _days(retention) if "compact" not in cleanup else "last of a key",

@@ -82,6 +82,20 @@ def test_a_dead_letter_is_shown_as_json_in_both_forms(settings: Settings, offset
 def test_a_group_that_does_not_exist_is_named(offsetzero: Commands) -> None:
     assert "there is no group nogroup" in offsetzero("dlq", "show", "nogroup", "0/0", status=1).stderr
     assert "there is no group nogroup" in offsetzero("dlq", "list", "nogroup", status=1).stderr
+    assert "there is no group nogroup" in offsetzero("groups", "list", "nogroup", status=1).stderr
+
+
+def test_topics_of_groups_of_others_are_told_from_unknown_ones(settings: Settings, offsetzero: Commands) -> None:
+    cluster.ensure(settings, [*catalogue.group_topics("billing", 1, ["soon"]), catalogue.Topic("billings", 1)])
+    kinds = {line.split()[0]: line for line in offsetzero("topics", "list").stdout.splitlines()}
+    assert all("of group billing" in kinds[f"billing.{name}"] for name in ("soon", "redrive", "dlq"))
+    assert "undeclared" in kinds["billings"]
+    rows = {row["topic"]: row for row in json.loads(offsetzero("topics", "list", "--json").stdout)}
+    assert (rows["billing.soon"]["group"], rows["billings"]["group"], rows["indexer.dlq"]["group"]) == (
+        "billing",
+        None,
+        "indexer",
+    )
 
 
 def test_topics_are_listed_a_line_each_with_all_event_types(offsetzero: Commands) -> None:
