@@ -2,21 +2,22 @@
 
 import logging
 import sys
+from typing import Literal
 
 import structlog
 
 Logger = structlog.stdlib.BoundLogger
 
 
-def configure(*, process: str, json: bool | None = None, level: str = "INFO") -> None:
+def configure(*, process: str, form: Literal["auto", "json", "text"] = "auto", level: str = "INFO") -> None:
     """Set up structlog and the standard library's logging for one process.
 
     Args:
         process: what this process is (`api`, `relay`, `indexer`), on every line.
-        json: JSON lines; by default when standard error is not a terminal.
+        form: JSON lines, or text for people; by default text when standard error is a terminal.
         level: the lowest level that is written.
     """
-    as_json = not sys.stderr.isatty() if json is None else json
+    as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
 
     def name_process(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
         line.setdefault("process", process)  # not a context variable: threads do not inherit those

@@ -162,6 +162,8 @@ class Settings(BaseSettings):
     """Port of this process's `/metrics`; 0 takes a free one and logs it."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The lowest level that is logged."""
+    log_format: Literal["auto", "json", "text"] = "auto"
+    """`json` or `text`; `auto` is text in a terminal and JSON elsewhere."""
     source: Annotated[str, Field(min_length=1)] = "/offsetzero"
     """`ce_source` of the events that this process publishes; an event id is unique within it."""
     kafka: KafkaSettings = KafkaSettings()

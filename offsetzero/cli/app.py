@@ -1,6 +1,7 @@
 """The map of the command line. A command's module is imported only when that command runs."""
 
 import importlib
+import inspect
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,9 @@ _LOG = "The log"
 _GROUPS = "Consumer groups"
 
 _MAP = {
-    "demo": _Entry("demo:demo", "See the whole path of three documents, in about a minute", _START),
+    "demo": _Entry(
+        "demo:demo", "See the whole path of three documents (ten seconds; the first time a minute or two)", _START
+    ),
     "up": _Entry("up:up", "Run Kafka, PostgreSQL and everything below on this machine until Ctrl-C", _START),
     "settings": _Entry("settings:settings", "Every setting, with its value here and what it is for", _START),
     "api": _Entry("serve:api", "HTTP: take documents, show runs, search, webhook subscriptions", _RUN),
@@ -79,12 +82,19 @@ def _load(name: str, entry: _Entry) -> Any:
         command = typer.main.get_command(alone)
     command.name = name
     command.help = command.help or entry.help
+    for one in (command, *getattr(command, "commands", {}).values()):
+        one.help = _unwrapped(one.help or "")
     return command
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs on one line each: the terminal breaks them where it ends, not where the source code did."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 app = typer.Typer(
     cls=Map,
-    help=_HELP,
+    help=_unwrapped(_HELP),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -45,11 +45,14 @@ def demo(
         str | None, typer.Option(metavar="HOST", help="With --against: that address as the notifier knows it.")
     ] = None,
 ) -> None:
-    """See three documents go through Kafka to search, summary and webhook: about a minute, nothing is left.
+    """See three documents go through Kafka to search, summary and webhook.
 
     Starts real servers in a temporary folder, uploads a policy, a handbook and a corrupt file, follows their runs,
     and checks what must have happened. The exit status is 0 only when all of it did. Settings in the environment
-    are not used.
+    are not used. It takes ten seconds or so; the first time a minute or two, when Kafka's jars are fetched.
+
+    All servers are stopped at the end. The folder is removed, too, unless --keep is given, a check fails or Ctrl-C
+    interrupts: then its name is printed, and it stays until you remove it.
 
     With --against they are: OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS and OFFSETZERO_DATABASE_URL name the pipeline's
     servers (or an `offsetzero up` runs), and its API and notifier must allow private webhook targets. The demo is a

@@ -28,19 +28,19 @@ def run_group(
     It then finishes what it has begun, commits and leaves: exit status 0, or 4 when a handler did not end within
     OFFSETZERO_GROUPS__DRAIN_SECONDS. A second signal ends it at once. Start more processes to share the partitions.
     """
-    from offsetzero import logs, metrics, settings
+    from offsetzero import logs, settings
     from offsetzero.cli.app import report
+    from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
     from offsetzero.consumers.runtime import GroupRuntime
     from offsetzero.errors import OffsetzeroError
 
     config = settings.load(needs=frozenset({"kafka", "database"}))
     group = registry.load(name)
-    logs.configure(process=group.name, level=config.log_level)
+    logs.configure(process=group.name, form=config.log_format, level=config.log_level)
     runtime = GroupRuntime(group, config)
     _stop_on_signals(runtime, config.groups.drain_seconds)
-    port = metrics.serve(config.metrics_port, config.metrics_host)
-    logs.get(__name__).info("metrics served", url=f"http://{config.metrics_host}:{port}/metrics")
+    serve_metrics(config)
     try:
         left = runtime.run()
     except OffsetzeroError as error:
@@ -68,14 +68,19 @@ def list_groups(
     Lag is the high watermark minus the committed offset, over source and retry topics.
     """
     from offsetzero import settings
+    from offsetzero.errors import TopicError
     from offsetzero.topics import lag
 
     config = settings.load(needs=frozenset({"kafka"}))
     rows = []
-    for name in names or lag.groups(config):
+    existing = lag.groups(config)
+    for name in names or existing:
         state = lag.group_state(config, name)
         assigned = {topic for member in state.members for topic, _ in member.assignment}
-        rows.append(_row(state, lag.group_offsets(config, name, assigned=assigned)))
+        offsets = lag.group_offsets(config, name, assigned=assigned)
+        if name not in existing and not offsets:
+            raise TopicError(f"there is no group {name}; `offsetzero groups list` shows those of the cluster")
+        rows.append(_row(state, offsets))
     if as_json:
         print(json.dumps(rows, indent=2))
         return

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from offsetzero import logs, metrics
-from offsetzero.errors import ServerError
-from offsetzero.settings import load
+from offsetzero.embedded import ports
+from offsetzero.settings import Settings, load
 
 
 def api(
@@ -19,7 +19,7 @@ def api(
 ) -> None:
     """Serve HTTP: documents, runs, search, webhook subscriptions, /healthz, /readyz, /metrics."""
     settings = load(needs=frozenset({"database"}))
-    logs.configure(process="api", level=settings.log_level)
+    logs.configure(process="api", form=settings.log_format, level=settings.log_level)
     listener = _listen(host or settings.api.host, settings.api.port if port is None else port)
     import uvicorn
 
@@ -43,15 +43,29 @@ def api(
 def relay() -> None:
     """Publish outbox rows until SIGTERM or Ctrl-C; several may run, one works and the others stand by."""
     settings = load(needs=frozenset({"database", "kafka"}))
-    logs.configure(process="relay", level=settings.log_level)
+    logs.configure(process="relay", form=settings.log_format, level=settings.log_level)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    port = metrics.serve(settings.metrics_port, settings.metrics_host)
-    logs.get(__name__).info("metrics served", url=f"http://{settings.metrics_host}:{port}/metrics")
+    serve_metrics(settings)
     from offsetzero.producers.relay import Relay
 
     Relay(settings).run(stop)
+
+
+def serve_metrics(settings: Settings) -> None:
+    """Serve this process's metrics, and log where.
+
+    Raises:
+        ServerError: the port cannot be bound.
+    """
+    host, port = settings.metrics_host, settings.metrics_port
+    try:
+        port = metrics.serve(port, host)
+    except OSError as error:
+        remedy = "choose another with OFFSETZERO_METRICS_PORT (0 takes a free one)"
+        raise ports.unusable(port, "metrics", remedy, host, error) from error
+    logs.get(__name__).info("metrics served", url=f"http://{host}:{port}/metrics")
 
 
 def migrate() -> None:
@@ -72,8 +86,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ServerError(
-            f"api: port {port} on {host} cannot be used ({error.strerror}); "
-            "choose another with --port or OFFSETZERO_API__PORT"
-        ) from error
+        raise ports.unusable(port, "api", ports.API_REMEDY, host, error) from error
     return listener

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from offsetzero import endpoints
 from offsetzero.cli import hints
 from offsetzero.cli.screen import Screen
-from offsetzero.embedded import disk
+from offsetzero.embedded import disk, ports
 from offsetzero.embedded.stack import Stack, inherited
 from offsetzero.errors import OffsetzeroError
 from offsetzero.settings import PREFIX, Settings, load
@@ -41,12 +42,15 @@ def up(
     end_on_signals()
     from rich.console import Console
 
+    wanted = settings.api.port if port is None else port
+    if not endpoints.lock_file(settings.home).exists():  # else the folder may be in use, which says more
+        ports.require(wanted, "api", ports.API_REMEDY)  # before a folder is made for nothing
     screen = Screen(Console(stderr=True) if as_json else Console())
     stack = Stack(
         settings.home,
         screen,
         environment=own,
-        api_port=settings.api.port if port is None else port,
+        api_port=wanted,
         fresh=fresh,
     )
     try:

@@ -1,10 +1,13 @@
 """TCP ports of this machine's loopback interface."""
 
+import errno
+import os
 import socket
 
 from offsetzero.errors import ServerError
 
 HOST = "127.0.0.1"
+API_REMEDY = "choose another with --port or OFFSETZERO_API__PORT (0 takes a free one)"
 
 
 def is_free(port: int, host: str = HOST) -> bool:
@@ -44,8 +47,14 @@ def require(port: int, what: str, remedy: str, host: str = HOST) -> int:
     if port == 0:
         return free()[0]
     if not is_free(port, host):
-        raise ServerError(f"{what}: port {port} on {host} is taken by another process; {remedy}")
+        raise unusable(port, what, remedy, host, OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)))
     return port
+
+
+def unusable(port: int, what: str, remedy: str, host: str, error: OSError) -> ServerError:
+    """What to say of a port that cannot be bound: the same wherever that is found out."""
+    taken = "is taken by another process" if error.errno == errno.EADDRINUSE else "cannot be used"
+    return ServerError(f"{what}: port {port} on {host} {taken} ({error.strerror}); {remedy}")
 
 
 def accepts(port: int) -> bool:

@@ -59,6 +59,7 @@ class Stack:
         self._api_port = api_port
         self._any_port = api_port == 0
         self._supervise = supervise
+        self._begun: set[str] = set()
         self._lock = HomeLock(self.home)
         try:
             version.check(self.home)
@@ -89,9 +90,7 @@ class Stack:
         Raises:
             ServerError: a part did not start; the rest is still to be stopped by `stop`.
         """
-        self._api_port = ports.require(
-            self._api_port, "api", f"choose another with --port or {PREFIX}API__PORT (0 takes a free one)"
-        )
+        self._api_port = ports.require(self._api_port, "api", ports.API_REMEDY)
         with disk.told(self.home):
             disk.require(self.home)
             version.record(self.home)
@@ -131,7 +130,7 @@ class Stack:
                 for process in together:
                     process.stop()
             named = (("Kafka", self.kafka), ("PostgreSQL", self.postgres))
-            servers = [(name, server) for name, server in named if server is not None]
+            servers = [(name, server) for name, server in named if server is not None and name in self._begun]
             for name, server in servers:
                 self._report.step(name, "stopping")
                 server.ask_to_stop()
@@ -163,6 +162,7 @@ class Stack:
     def _start_kafka(self) -> None:
         if self.kafka is None:
             return
+        self._begun.add("Kafka")
         self._report.step("Kafka", "starting")
         started = time.monotonic()
         with disk.told(self.kafka.folder):
@@ -178,6 +178,7 @@ class Stack:
     def _start_postgres(self) -> None:
         if self.postgres is None:
             return
+        self._begun.add("PostgreSQL")
         self._report.step("PostgreSQL", "starting")
         started = time.monotonic()
         with disk.told(self.postgres.folder):

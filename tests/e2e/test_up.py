@@ -217,7 +217,8 @@ def test_up_on_a_taken_port_starts_nothing(home: Path) -> None:
     assert result.returncode == 1
     assert f"port {port} on 127.0.0.1 is taken" in result.stderr
     assert "--port" in result.stderr
-    assert not (home / "kafka" / "data").exists()
+    assert "stopped" not in result.stdout
+    assert not list(home.iterdir())
 
 
 def test_up_tells_all_mistakes_of_the_environment_before_it_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
