@@ -106,6 +106,7 @@ def test_the_scanner_is_a_step_of_runs(
         "unknown": ("succeeded", None, "the scanner does not know this kind of file"),
         "infected": ("failed", "infected", None),
     }
+    assert _outcomes(database) == [("applied", 2), ("failed", 1)]
     assert sorted(_rows(database, "SELECT said FROM scans")) == [("clean",), ("unknown",)]
 
 
