@@ -8,13 +8,14 @@ from fastapi import FastAPI
 
 from offsetzero.api import problems
 from offsetzero.api.described import DescribedApi
-from offsetzero.api.middleware import Observed
+from offsetzero.api.middleware import Bounded, Observed
 from offsetzero.api.routes import documents, operations, runs, search, webhooks
 from offsetzero.api.services import Services
 from offsetzero.settings import Settings
 from offsetzero.store.database import async_pool
 from offsetzero.store.objects import Objects
 
+MAX_JSON_BYTES = 64 * 1024
 _DATABASE_SECONDS = 5.0  # that a request waits for a connection before it is answered 503
 
 
@@ -42,6 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.add_middleware(Bounded, limit=MAX_JSON_BYTES, uploads="/documents")
     app.add_middleware(Observed)
     problems.install(app)
     for module in (documents, runs, search, webhooks, operations):

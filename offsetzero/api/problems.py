@@ -87,7 +87,7 @@ def _framework(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - as registered
     phrase = HTTPStatus(error.status_code).phrase
     # 400 is how the framework answers bytes that it cannot even try to parse.
-    code = "malformed-body" if error.status_code == 400 else phrase.lower().replace(" ", "-")
+    code = {400: "malformed-body", 413: "too-large"}.get(error.status_code) or phrase.lower().replace(" ", "-")
     return Problem(error.status_code, code, str(error.detail or phrase), headers=error.headers).response()
 
 

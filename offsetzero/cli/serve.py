@@ -84,6 +84,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(2048)  # now, so that whoever reads the line "api listens" is not refused
     except OSError as error:
         listener.close()
         raise ports.unusable(port, "api", ports.API_REMEDY, host, error) from error

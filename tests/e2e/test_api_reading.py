@@ -241,3 +241,11 @@ def test_the_api_survives_a_lost_connection(api: Api, postgres_url: str) -> None
             (name,),
         )
     assert api.client.get("/runs").status_code == 200
+
+
+def test_a_large_json_body_is_refused_before_it_is_read_whole(api: Api) -> None:
+    body = b'{"url": "' + b"x" * 200_000 + b'"}'
+    for client in (api.client, httpx.Client(base_url=api.client.base_url)):
+        response = client.post("/webhooks", content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code == 413
+        assert response.json()["type"] == "urn:offsetzero:problem:too-large"
