@@ -137,7 +137,7 @@ def test_up_works_survives_a_restart_and_refuses_a_second_one(home: Path, up: St
     assert again["api_key"] == found["api_key"]
     with client(again) as http:
         assert http.get(f"/runs/{run_id}").json()["status"] == "succeeded"
-        assert http.get("/search", params={"q": "redrive"}).json()["hits"]
+        assert http.get("/search", params={"q": "dead letters"}).json()["hits"]
 
 
 @pytest.mark.timeout(120)
@@ -244,7 +244,7 @@ def test_the_demo_shows_everything_and_leaves_nothing(home: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("✓") == 5
     assert "✗" not in result.stdout
-    assert "*redrive*" in result.stdout
+    assert "*dead*" in result.stdout
     assert result.stdout.count("poison") == 2
     assert not list(home.iterdir())
     assert not processes_of(str(home))
