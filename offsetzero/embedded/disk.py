@@ -14,6 +14,8 @@ NEEDED = 64 * 1024 * 1024
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SAID_WHEN_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 
+_NEXT_TO_NOTHING = 1024 * 1024
+
 
 def free(folder: Path) -> int:
     """Bytes that this user may still write to the disk of a folder, which need not exist yet."""
@@ -40,8 +42,13 @@ def is_full(error: BaseException) -> bool:
 
 
 def hint(said: str, folder: Path) -> str:
-    """What to do about a server's last words when they are of a full disk, as an own sentence; else nothing."""
+    """What to do about a server's last words when they are of a full disk, as an own sentence; else nothing.
+
+    On a full disk a server may be unable to log why it ends; so the disk is looked at, too.
+    """
     reason = next((words for words in _SAID_WHEN_FULL if words in said), None)
+    if reason is None and free(folder) < _NEXT_TO_NOTHING:
+        reason = _SAID_WHEN_FULL[0]
     if reason is None:
         return ""
     return (

@@ -7,6 +7,7 @@ requests are written here by the protocol: https://kafka.apache.org/protocol (Ap
 
 import socket
 import struct
+import time
 from dataclasses import dataclass
 
 from offsetzero.embedded import ports
@@ -49,6 +50,11 @@ def upgrade(port: int) -> dict[str, int]:
             behind = levels(connection).behind()
             if behind:
                 _update(connection, behind)
+                deadline = time.monotonic() + _SECONDS
+                while levels(connection).behind():  # the broker learns of it from the metadata log
+                    if time.monotonic() > deadline:
+                        raise ServerError(f"Kafka accepted new feature levels, and does not follow them: {behind}")
+                    time.sleep(0.05)
             return behind
     except (OSError, struct.error, IndexError) as error:
         raise ServerError(f"Kafka's feature levels cannot be read or raised: {error!r}") from error

@@ -1,8 +1,10 @@
 """PostgreSQL's programs, and a new cluster made with them."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import pwd
 import re
 import secrets
 import subprocess
@@ -60,6 +62,7 @@ def make_cluster(programs: Path, data: Path, password_file: Path, *, user: int |
     """
     if data.exists() and any(data.iterdir()):
         raise ServerError(f"{data} holds something that is not a PostgreSQL cluster; move it away")
+    _check_name(user)
     password = secrets.token_urlsafe(32)
     with tempfile.TemporaryDirectory(prefix=".initdb-", dir=data.parent) as temporary:
         work = Path(temporary)
@@ -78,6 +81,17 @@ def make_cluster(programs: Path, data: Path, password_file: Path, *, user: int |
         password_file.touch(mode=0o600)
         password_file.write_text(password + "\n")
         (work / "data").rename(data)
+
+
+def _check_name(user: int | None) -> None:
+    """Say what initdb would say of an account without a name, as containers have them."""
+    with contextlib.suppress(KeyError):
+        pwd.getpwuid(os.geteuid() if user is None else accounts.named())
+        return
+    raise ServerError(
+        f"user id {os.geteuid()} has no name on this machine, and PostgreSQL wants one to make its data; add a line "
+        "for it to /etc/passwd, run as another user, or name a server in OFFSETZERO_DATABASE_URL"
+    )
 
 
 def _initdb(programs: Path, work: Path, secret: Path, user: int | None, superuser: str) -> None:
