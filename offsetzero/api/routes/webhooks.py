@@ -27,7 +27,13 @@ MOST = 20
     operation_id="create_webhook",
     summary="Subscribe to events",
     responses=errors(
-        "malformed-body", "too-many-webhooks", "not-json", "url-refused", "unknown-event-type", "invalid-request"
+        "malformed-body",
+        "too-large",
+        "too-many-webhooks",
+        "not-json",
+        "url-refused",
+        "unknown-event-type",
+        "invalid-request",
     ),
 )
 async def subscribe(body: WebhookRequest, tenant: Tenant, services: WithServices) -> NewWebhookAnswer:
