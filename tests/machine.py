@@ -92,7 +92,9 @@ def small_disk(*options: str) -> Iterator[Path]:
         try:
             yield Path(folder)
         finally:
-            subprocess.run(["umount", folder], check=True)
+            # a killed server's guard may still be ending
+            unmount = ["umount", folder]
+            wait_until(lambda: subprocess.run(unmount, capture_output=True, check=False).returncode == 0, 20)
 
 
 def can_mount() -> bool:
