@@ -25,6 +25,8 @@ import machine
 from clock_steps import SteppedClocks
 from offsetzero.embedded.jars import JarCache
 from offsetzero.embedded.postgres import Postgres
+from offsetzero.settings import Settings
+from offsetzero.topics import lag
 from support import wait_until
 
 PDF = Path(__file__).parents[2] / "examples" / "documents" / "handbook.pdf"
@@ -151,6 +153,11 @@ def test_steps_of_the_wall_clock_delay_nothing(
     home: Path, start: Start, kafka_bootstrap: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks = SteppedClocks(home)
+    config = Settings(kafka={"bootstrap_servers": kafka_bootstrap, "namespace": namespace})
+
+    def committed() -> bool:
+        return all(one.committed is None or one.lag == 0 for one in lag.group_offsets(config, "indexer"))
+
     programs = clocks.of_programs
     for name, value in (programs or {}).items():
         monkeypatch.setenv(name, value)
@@ -168,6 +175,7 @@ def test_steps_of_the_wall_clock_delay_nothing(
         for seconds in (0, 7200, -86_400, 3600):
             clocks.step(seconds)
             assert upload(found) == "succeeded", f"after a step of {seconds} s"
+            wait_until(committed, 15, what=f"the indexer commits after a step of {seconds} s")
         with psycopg.connect(postgres.url()) as connection:
             times = connection.execute("SELECT created_at FROM runs ORDER BY created_at").fetchall()
         assert (times[-1][0] - times[0][0]).total_seconds() > 80_000  # the clocks did step
