@@ -25,8 +25,8 @@ compose-demo: $(READY) ## Build the image, bring docker-compose.yml up, run the 
 up: $(READY) ## Run everything on this machine until Ctrl-C
 	@$(BIN)/offsetzero up $(ARGS)
 
-test: $(READY) ## Run all tests (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
 	@$(BIN)/ruff check

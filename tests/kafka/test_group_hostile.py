@@ -12,6 +12,7 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from kafka.conftest import await_dead_letters, await_effects, effects, uploaded
 
+from offsetzero import metrics
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.producers.log import LogProducer
@@ -157,10 +158,13 @@ def test_refused_appends_hold_no_worker(settings: Settings, running: Running, da
                 publisher.publish(uploaded(name=name))
         rows = await_effects(database, 50, 60)
         assert {name for _, name, _ in rows} == {"good"}
-        cluster.ensure(settings, group_topics("audit", 6, ["retry-1m", "retry-10m"]))
+        refused = metrics.APPENDS_FAILED.labels("audit", "audit.retry-1m")._value
+        wait_until(lambda: refused.get() >= 16, 60, what="each append refused, and tried again")
+        assert calls["bad"] == 8, "a handler is not called again because its retry could not be appended"
+    cluster.ensure(settings, group_topics("audit", 6, ["retry-1m", "retry-10m"]))
+    with running(audit):
         rows = await_effects(database, 58, 60)
     assert Counter((name, attempt) for _, name, attempt in rows) == {("good", 1): 50, ("bad", 2): 8}
-    assert calls["bad"] == 16, "a handler is not called again because its retry could not be appended"
 
 
 def test_an_endless_retry_after_ends_nobody(settings: Settings, running: Running, database: psycopg.Connection) -> None:
