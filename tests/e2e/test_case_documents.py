@@ -1,4 +1,4 @@
-"""The public files of ../shared/cases/documents each have the outcome that their README names.
+"""Difficult documents of other projects have the right outcome each, where a folder of them lies beside this one.
 
 They are third parties' and not part of this repository; the unit tests have small files of the same kinds.
 """
