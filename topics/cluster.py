@@ -74,7 +74,9 @@ def apply(settings: Settings, plan: Plan) -> None:
     admin, prefix = client(settings), Names(settings.kafka.namespace)
     creates = [action for action in plan.actions if isinstance(action, CreateTopic)]
     _create(admin, prefix, [action.topic for action in creates])
-    _alter(admin, prefix, [action for action in plan.actions if isinstance(action, AlterConfig)])
+    alters = [action for action in plan.actions if isinstance(action, AlterConfig)]
+    _alter(admin, prefix, alters)
+    _await_configs(settings, alters)
     grown = [action for action in plan.actions if isinstance(action, AddPartitions)]
     for action in grown:
         request = NewPartitions(prefix.topic(action.name), action.new)
@@ -181,6 +183,26 @@ def _alter(admin: AdminClient, prefix: Names, actions: Sequence[AlterConfig]) ->
     ]
     for resource, future in admin.incremental_alter_configs(requests, request_timeout=TIMEOUT).items():
         answer(future, f"configure {prefix.strip(resource.name)}")
+
+
+def _await_configs(settings: Settings, actions: Sequence[AlterConfig]) -> None:
+    """Wait until the broker that answers shows the changes: it follows the controller's log a moment later."""
+    deadline = SYSTEM.monotonic() + TIMEOUT
+    pause = threading.Event()
+    wanted = {action.name: {change.key: change.new for change in action.changes} for action in actions}
+    while wanted:
+        states = read(settings, wanted)
+        shown = [
+            name
+            for name, config in wanted.items()
+            if name in states and all(states[name].config.get(key) == value for key, value in config.items())
+        ]
+        for name in shown:
+            del wanted[name]
+        if wanted:
+            if SYSTEM.monotonic() > deadline:
+                raise TopicError(f"configuration of {', '.join(wanted)}: not shown within {TIMEOUT:g} s; apply again")
+            pause.wait(_POLL_SECONDS)
 
 
 def _await(admin: AdminClient, settings: Settings, counts: Mapping[str, int]) -> None:
