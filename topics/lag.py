@@ -1,5 +1,6 @@
 """Where a consumer group stands: committed offsets, lag in records, members and what they are assigned."""
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster
@@ -14,6 +16,15 @@ from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
 from offsetzero.topics.catalogue import DLQ, GROUPS
 from offsetzero.topics.names import Names
 
+# A coordinator that has just started, or moved: it answers a moment later.
+_PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+_PAUSE_SECONDS = 0.1
 _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
 
@@ -104,13 +115,19 @@ def group_state(settings: Settings, group: str) -> GroupState:
     name = prefix.group(group)
     admin = client(settings)  # kept until the answer is there: its end would end the request
     metadata(admin, settings)
-    future = admin.describe_consumer_groups([name], request_timeout=TIMEOUT)[name]
-    try:
-        found = answer(future, f"group {group}")
-    except TopicError as error:
-        if isinstance(error.__cause__, KafkaException) and error_of(error.__cause__).code() in _NO_GROUP:
-            return GroupState(group, "unknown", "", ())
-        raise
+    deadline = SYSTEM.monotonic() + TIMEOUT
+    while True:
+        future = admin.describe_consumer_groups([name], request_timeout=TIMEOUT)[name]
+        try:
+            found = answer(future, f"group {group}")
+            break
+        except TopicError as error:
+            code = error_of(error.__cause__).code() if isinstance(error.__cause__, KafkaException) else None
+            if code in _NO_GROUP:
+                return GroupState(group, "unknown", "", ())
+            if code not in _PASSING or SYSTEM.monotonic() > deadline:
+                raise
+        threading.Event().wait(_PAUSE_SECONDS)
     members = tuple(
         Member(
             id=member.member_id,
