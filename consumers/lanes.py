@@ -57,8 +57,3 @@ class KeyLanes:
     def ready(self) -> int:
         """How many records could run now."""
         return len(self._ready)
-
-    @property
-    def keys(self) -> int:
-        """How many keys have a record that runs or waits."""
-        return len(self._lanes)
