@@ -149,7 +149,7 @@ class Dispatcher:
             How many records there is room for; 0 when the time ran out.
         """
         with self._lock:
-            self._room.wait_for(lambda: self._space(limit, limit_bytes) > 0, timeout=seconds)
+            self._clock.wait(self._room, lambda: self._space(limit, limit_bytes) > 0, seconds)
             return self._space(limit, limit_bytes)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Dispatcher:
             return [r for r in self._running if partitions is None or r.owned in partitions]
 
         with self._lock:
-            self._room.wait_for(lambda: not left(), timeout=seconds)
+            self._clock.wait(self._room, lambda: not left(), seconds)
             return left()
 
     @property

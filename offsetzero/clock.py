@@ -1,6 +1,8 @@
 """The only source of time: wall time and monotonic time are kept apart."""
 
+import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -20,6 +22,19 @@ class Clock(Protocol):
         """Seconds since an arbitrary start. It never steps."""
         ...
 
+    def wait(self, condition: threading.Condition, until: Callable[[], object], seconds: float | None = None) -> bool:
+        """Wait on a condition that the caller holds, so that a simulation can let other threads run meanwhile.
+
+        Args:
+            condition: held; released while waiting.
+            until: looked at with the condition held, each time it is notified.
+            seconds: how long at most, None for as long as it takes.
+
+        Returns:
+            Whether `until` became true; false when the time ran out.
+        """
+        ...
+
 
 class SystemClock:
     """The clocks of this machine."""
@@ -32,6 +47,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def wait(self, condition: threading.Condition, until: Callable[[], object], seconds: float | None = None) -> bool:
+        return bool(condition.wait_for(until, seconds))
 
 
 SYSTEM: Clock = SystemClock()

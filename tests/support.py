@@ -1,5 +1,6 @@
 """Helpers of the tests."""
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -46,6 +47,10 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    def wait(self, condition: threading.Condition, until: Callable[[], object], seconds: float | None = None) -> bool:
+        """As the machine's own clock: what waits here waits for another thread, not for time."""
+        return bool(condition.wait_for(until, seconds))
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
