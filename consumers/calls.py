@@ -3,18 +3,19 @@
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
+from offsetzero import logs
+from offsetzero.consumers.context import Source
 from offsetzero.consumers.group import ConsumerGroup, Route
 from offsetzero.consumers.record import Record
 from offsetzero.errors import DecodeError, SchemasUnavailable
+from offsetzero.logs import Logger
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
-from offsetzero.schemas.cloudevents import Message
 from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
@@ -22,24 +23,67 @@ from offsetzero.store.processed import EventIdentity
 
 MAX_ID = 500
 RAW_SOURCE = "offsetzero:raw"  # source of what has no event id: its place in the log is the id
+UNREADABLE = "unreadable"
+TOMBSTONE = "tombstone"
 
 
 @dataclass(frozen=True, slots=True)
+class Glance:
+    meta: Metadata
+    type: str
+    source: str
+    id: str
+    content_type: str | None
+    data: bytes | None
+
+
+def _glance(record: Record) -> Glance:
+    read = cloudevents.read(record.value, record.headers)
+    return Glance(read.meta, read.meta.type, read.meta.source, read.meta.id, read.content_type, read.data)
+
+
 class Call:
-    """A record as far as it could be read.
+    """A record as far as it could be read. What most handlings do not need is made when it is looked at.
 
     Exactly one holds: `failure` says why it cannot be handled; `route` is None and nothing handles it; `route`
     handles it, with `event` or, for a tombstone, without.
+
+    Attributes:
+        label: the event type, `tombstone` or `unreadable`: for metrics.
     """
 
-    record: Record
-    hop: Hop
-    meta: Metadata
-    identity: EventIdentity
-    label: str
-    event: Event | None = None
-    route: Route | None = None
-    failure: Failure | None = None
+    __slots__ = ("__dict__", "event", "failure", "glance", "group", "label", "record", "route")
+
+    def __init__(self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None) -> None:
+        self.record = record
+        self.group = group
+        self.glance = glance
+        self.label = UNREADABLE
+        self.event: Event | None = None
+        self.route: Route | None = None
+        self.failure: Failure | None = None
+        if hop is not None:
+            self.hop = hop
+
+    @cached_property
+    def hop(self) -> Hop:
+        """What it carries through retries; that of a first attempt unless it comes from a retry topic."""
+        return first_hop(self.record)
+
+    @cached_property
+    def meta(self) -> Metadata:
+        """Its CloudEvents attributes; what has none is known by its place."""
+        if self.glance is not None:
+            return self.glance.meta
+        kind = TOMBSTONE if self.record.value is None else "raw"
+        return Metadata(id=str(self.hop.origin), source=RAW_SOURCE, type=kind)
+
+    @cached_property
+    def identity(self) -> EventIdentity:
+        """Whose outcome is written."""
+        if self.glance is not None:
+            return EventIdentity(self.group, _short(self.glance.source), _short(self.glance.id), self.hop.redrive_no)
+        return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), self.hop.redrive_no)
 
     @property
     def run_id(self) -> uuid.UUID | None:
@@ -48,6 +92,47 @@ class Call:
             return uuid.UUID(self.meta.run_id) if self.meta.run_id else None
         except ValueError:
             return None
+
+    @property
+    def key(self) -> str | None:
+        """The record key as text."""
+        key = self.record.key
+        return key.decode(errors="backslashreplace") if key is not None else None
+
+    # --- as handlers see it
+
+    @property
+    def source(self) -> Source:
+        """Where it was first read."""
+        origin = self.hop.origin
+        return Source(origin.topic, origin.partition, origin.offset, self.record.key, self.hop.timestamp_ms)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.hop.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """32 hex digits, the same for every attempt of this event in this group."""
+        one = self.identity
+        key = f"{one.group}|{one.generation}|{one.source}|{one.event_id}|{one.redrive_no}"
+        return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    @property
+    def log(self) -> Logger:
+        """The logger of the group's handlers."""
+        return logs.get(f"offsetzero.groups.{self.group}")
+
+    def log_fields(self) -> dict[str, object]:
+        """On every line that is logged while the record is worked on, whoever logs it."""
+        meta = self.meta
+        return {"group": self.group, "event_id": meta.id, "run_id": meta.run_id, "attempt": self.hop.attempt}
+
+
+def first_hop(record: Record) -> Hop:
+    """That of a record which was read where it was first appended."""
+    return Hop(_place(record), timestamp_ms=record.timestamp_ms)
 
 
 class CallReader:
@@ -70,55 +155,53 @@ class CallReader:
         Raises:
             SchemasUnavailable: its writer schema cannot be looked up now, so nothing is known about it.
         """
-        here = Origin(record.owned.topic_id, record.topic, record.partition, record.offset)
-        hop, failure = Hop(here, timestamp_ms=record.timestamp_ms), None
-        if record.topic in self._retry_topics:
+        hop: Hop | None = None
+        if record.owned.topic in self._retry_topics:
             try:
-                hop = retry_headers.read(record.headers, here, record.timestamp_ms)
+                hop = retry_headers.read(record.headers, _place(record), record.timestamp_ms)
             except DecodeError as error:
-                failure = _poison(error)
-        message = None
-        if failure is None:
-            try:
-                if record.value is not None or cloudevents.is_cloudevent(record.headers):
-                    message = cloudevents.read(record.value, record.headers)
-            except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
-                failure = _poison(error)
-        meta = message.meta if message else _raw_metadata(hop, record)
-        parts: dict[str, Any] = {
-            "record": record,
-            "hop": hop,
-            "meta": meta,
-            "identity": EventIdentity(self._group.name, _short(meta.source), _short(meta.id), hop.redrive_no),
-        }
-        if failure is not None:
-            return Call(**parts, label="unreadable", failure=failure)
-        if message is None or message.data is None:
-            route = Route(self._group.on_tombstone) if self._group.on_tombstone else None
-            return Call(**parts, label="tombstone", route=route)
-        return self._with_data(parts, message, message.data)
+                return self._poison(Call(record, self._group.name, None), error)
+        glance: Glance | None = None
+        try:
+            if record.value is not None or cloudevents.is_cloudevent(record.headers):
+                glance = _glance(record)
+        except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
+            return self._poison(Call(record, self._group.name, None, hop), error)
+        call = Call(record, self._group.name, glance, hop)
+        if glance is None or glance.data is None:
+            call.label = TOMBSTONE
+            call.route = self._group.tombstones
+            return call
+        return self._with_data(call, glance, glance.data)
 
-    def _with_data(self, parts: Mapping[str, Any], message: Message, data: bytes) -> Call:
-        event_type = message.meta.type
+    def _with_data(self, call: Call, glance: Glance, data: bytes) -> Call:
+        event_type = glance.type
         route = self._group.routes.get(event_type)
         try:
             if route is not None:
-                event = self._codec.decode(event_type, data, message.content_type)
-                return Call(**parts, label=event_type, event=event, route=route)
+                call.label = event_type
+                call.event = self._codec.decode(event_type, data, glance.content_type)
+                call.route = route
+                return call
             if event_class(event_type) is not None or self._codec.knows(event_type, data):
-                return Call(**parts, label=event_type)
+                call.label = event_type
+                return call
         except (SchemasUnavailable, LooksUp):
             raise
         except Exception as error:
-            return Call(**parts, label=event_type if route else "unreadable", failure=_poison(error))
-        unknown = Poison("unknown-type", f"no contract explains the event type {event_type!r}")
-        return Call(**parts, label="unreadable", failure=unknown)
+            return self._poison(call, error)
+        call.failure = Poison("unknown-type", f"no contract explains the event type {event_type!r}")
+        return call
+
+    @staticmethod
+    def _poison(call: Call, error: Exception) -> Call:
+        call.failure = Poison("unreadable", f"{type(error).__name__}: {error}")
+        call.failure.__cause__ = error
+        return call
 
 
-def _poison(error: Exception) -> Poison:
-    failure = Poison("unreadable", f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
+def _place(record: Record) -> Origin:
+    return Origin(record.owned.topic_id, record.topic, record.partition, record.offset)
 
 
 def _short(name: str) -> str:
@@ -139,7 +222,3 @@ def lookup_outside_loops(find: FindSchema) -> FindSchema:
 
 class LooksUp(Exception):
     """A writer schema must be looked up in the log."""
-
-
-def _raw_metadata(hop: Hop, record: Record) -> Metadata:
-    return Metadata(id=str(hop.origin), source=RAW_SOURCE, type="tombstone" if record.value is None else "raw")

@@ -1,10 +1,11 @@
 """What a handler is given besides the event."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from psycopg_pool import ConnectionPool
 
+from offsetzero.errors import ConfigurationError
 from offsetzero.logs import Logger
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.metadata import Metadata
@@ -22,44 +23,122 @@ class Source:
     timestamp_ms: int
 
 
-@dataclass(slots=True)
+class Handled(Protocol):
+    """What is known of the event in work; made when it is looked at, for most handlers need little of it."""
+
+    @property
+    def meta(self) -> Metadata: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def idempotency_key(self) -> str: ...
+
+    @property
+    def log(self) -> Logger: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is known of an event, said outright: for tests that call a handler with `Context(Given(…), …)`."""
+
+    meta: Metadata
+    source: Source
+    attempt: int
+    idempotency_key: str
+    log: Logger
+
+
 class Context:
     """One handling of one event by one group.
 
     Attributes:
-        meta: the CloudEvents attributes; for a raw tombstone, id and source name the place in the log.
-        record: where it was read.
-        attempt: which attempt this is, from 1.
-        idempotency_key: the same for every attempt of this event in this group; give it to systems outside the
-            database, so that they too act once.
-        log: bound to run id, event id, group and attempt.
         settings: of this process.
-        pool: connections for `prepare`, which has no transaction.
-        connection: the transaction's psycopg connection, sync or async as the handler is; None in `prepare`.
+        connection: the transaction's psycopg connection, sync or async as the handler is; None in `prepare` and in
+            a group without a database.
         prepared: what `prepare` returned.
     """
 
-    meta: Metadata
-    record: Source
-    attempt: int
-    idempotency_key: str
-    log: Logger
-    settings: Settings
-    pool: ConnectionPool[Any]
-    connection: Any = None
-    prepared: Any = None
-    warnings: list[str] = field(default_factory=list)
-    outgoing: list[tuple[Event, dict[str, Any]]] = field(default_factory=list)
+    __slots__ = ("_pool", "connection", "handled", "outgoing", "prepared", "settings", "warnings")
+
+    def __init__(self, handled: Handled, settings: Settings, pool: ConnectionPool[Any] | None) -> None:
+        self.handled = handled
+        self.settings = settings
+        self._pool = pool
+        self.connection: Any = None
+        self.prepared: Any = None
+        self.warnings: list[str] = []
+        self.outgoing: list[tuple[Event, dict[str, Any]]] = []
+
+    @property
+    def meta(self) -> Metadata:
+        """The CloudEvents attributes; for a raw tombstone, id and source name the place in the log."""
+        return self.handled.meta
+
+    @property
+    def record(self) -> Source:
+        """Where the record was read."""
+        return self.handled.source
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.handled.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this event in this group: with it a system outside acts once, too."""
+        return self.handled.idempotency_key
+
+    @property
+    def log(self) -> Logger:
+        """A logger; each line bears run id, event id, group and attempt."""
+        return self.handled.log
+
+    @property
+    def pool(self) -> ConnectionPool[Any]:
+        """Connections for `prepare`, which has no transaction.
+
+        Raises:
+            ConfigurationError: the group is declared with `database=False`.
+        """
+        if self._pool is None:
+            raise ConfigurationError("ctx.pool: this group has no database (it is declared with database=False)")
+        return self._pool
 
     def warn(self, text: str) -> None:
         """Add a warning to this group's step of the run; the run succeeds all the same."""
         self.warnings.append(text)
 
     def publish(self, event: Event, **metadata: Any) -> None:
-        """Publish an event if, and only if, the handler's transaction commits (through the outbox).
+        """Publish an event if, and only if, the handler's effect is committed.
+
+        In a database group it goes through the outbox of the same transaction; without a database it is published
+        after the handler has returned, and the record is done when the broker has it.
 
         Args:
             event: what to publish.
             metadata: as for `Publisher.publish`; run, correlation and causation follow from the event in work.
         """
         self.outgoing.append((event, metadata))
+
+
+class BatchContext:
+    """One call of a batch handler.
+
+    Attributes:
+        contexts: of the events, in their order: metadata, record, attempt, warnings and publishing of each.
+        settings: of this process.
+        connection: the transaction of all; None in a group without a database.
+    """
+
+    __slots__ = ("connection", "contexts", "settings")
+
+    def __init__(self, contexts: list[Context], settings: Settings) -> None:
+        self.contexts = contexts
+        self.settings = settings
+        self.connection: Any = None

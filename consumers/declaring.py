@@ -65,6 +65,25 @@ def check_function(group: str, role: str, function: Any, parameters: tuple[str, 
         ) from None
 
 
+def check_limits(group: str, **limits: float | None) -> None:
+    """See that limits can be met.
+
+    Args:
+        group: the group's name.
+        limits: by parameter; None is no limit.
+
+    Raises:
+        ConfigurationError: naming each one that cannot.
+    """
+    problems = [
+        f"group {group}: {name}={value!r}; it must be {'positive seconds' if name == 'timeout' else '1 or more'}"
+        for name, value in limits.items()
+        if value is not None and (value <= 0 if name == "timeout" else value < 1)
+    ]
+    if problems:
+        raise ConfigurationError(problems)
+
+
 def _named(function: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     name = getattr(function, "__qualname__", repr(function))

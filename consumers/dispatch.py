@@ -3,11 +3,19 @@
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.run import Ending, Run
+
+RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before
+MAX_RUN = 250  # records
+HELD_UP_SECONDS = 0.02  # after which others get what a worker has taken and not begun
+SLICE_SECONDS = 0.01
+AGAIN_SECONDS = 1.0  # between tries of one record while the group's database is away
+_WEIGHT = 0.2  # of the last run in the average
 
 
 class Dispatcher:
@@ -15,23 +23,29 @@ class Dispatcher:
 
     Args:
         clock: its monotonic time is what due times are measured with.
+        lanes: which records may run at once.
+        batch: records that a run may have, several of a key among them, for handlers that take many in one call;
+            0 for handlers that take one.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, lanes: KeyLanes | None = None, batch: int = 0) -> None:
         self._clock = clock
+        self._lanes = lanes or KeyLanes()
+        self._batch = batch
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._runnable = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        self._lanes = KeyLanes()
         self._later: list[tuple[float, int, Record, bool]] = []  # due, tie-break, record, holds its lane
         self._ties = itertools.count()
         self._closed = False
+        self._idle = 0  # workers that wait for a run
         self._in_flight = 0
         self._bytes = 0
         self._waiting = 0
         self._waiting_bytes = 0
-        self._running: dict[Record, float] = {}  # taken and not ended, with the time of the start
+        self._runs: set[Run] = set()
+        self._seconds = RUN_SECONDS  # average of a record; the first run is of one
 
     def on_runnable(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, outside the lock, when a record may have become runnable; it must not block."""
@@ -40,9 +54,12 @@ class Dispatcher:
     def add(self, records: Iterable[Record]) -> None:
         """Queue delivered records in the order of their offsets."""
         with self._lock:
+            enter = self._lanes.add
             for record in records:
-                self._enter(record)
-            self._runnable.notify_all()
+                self._in_flight += 1
+                self._bytes += record.size
+                enter(record)
+            self._call_workers()
         self._wake()
 
     def add_later(self, record: Record, due: float) -> None:
@@ -52,26 +69,18 @@ class Dispatcher:
             self._waiting_bytes += record.size
             heapq.heappush(self._later, (due, next(self._ties), record, False))
 
-    def postpone(self, record: Record, seconds: float) -> None:
-        """Give a taken record back: it runs again after `seconds`, before everything else of its key."""
-        with self._lock:
-            self._running.pop(record)
-            self._room.notify_all()
-            if not record.owned.active:
-                self._drop(record)
-                return
-            due = self._clock.monotonic() + seconds
-            heapq.heappush(self._later, (due, next(self._ties), record, True))
-
     def tick(self) -> float | None:
-        """Let records run whose time has come.
+        """Let records run whose time has come, and those that wait behind a worker that is held up.
 
         Returns:
             Seconds until the next one is due, None when nothing waits.
         """
-        moved = False
         with self._lock:
             now = self._clock.monotonic()
+            moved = False
+            for run in self._runs:
+                if now - run.begun_at > HELD_UP_SECONDS and (run.waiting or run.ended):
+                    moved = self._relieve(run) or moved
             while self._later and self._later[0][0] <= now:
                 _, _, record, holds_lane = heapq.heappop(self._later)
                 moved = True
@@ -81,7 +90,7 @@ class Dispatcher:
                     self._stop_waiting(record)
                     self._enter(record)
             if moved:
-                self._runnable.notify_all()
+                self._call_workers()
             wait = max(0.0, self._later[0][0] - now) if self._later else None
         if moved:
             self._wake()
@@ -96,49 +105,47 @@ class Dispatcher:
                 if record.owned.active:
                     kept.append(item)
                 elif holds_lane:
-                    self._drop(record)
+                    self._finish(record, done=False)
                 else:
                     self._stop_waiting(record)
             heapq.heapify(kept)
             self._later = kept
             for record in self._lanes.purge():
                 self._leave(record)
-            self._runnable.notify_all()
+            self._room.notify_all()
+            self._call_workers()
         self._wake()
 
-    def take(self) -> Record | None:
-        """Wait for a record that may run now; None once closed. Records of revoked partitions are dropped."""
+    def take(self) -> Run | None:
+        """Wait for records that may run now; None once closed."""
         with self._lock:
             while not self._closed:
-                record = self._next()
-                if record is not None:
-                    return record
-                self._runnable.wait()
+                if (run := self._next(self._share())) is not None:
+                    return run
+                self._idle += 1
+                self._clock.wait(self._runnable, lambda: self._closed or self._lanes.ready > 0)
+                self._idle -= 1
             return None
 
-    def take_nowait(self) -> Record | None:
-        """A record that may run now, or None."""
+    def take_nowait(self, limit: int = 1) -> Run | None:
+        """Up to `limit` records that may run now, or None."""
         with self._lock:
-            return None if self._closed else self._next()
+            return None if self._closed else self._next(limit)
 
-    def finish(self, record: Record, *, done: bool) -> None:
-        """A taken record has ended.
-
-        Args:
-            record: what `take` gave.
-            done: whether its outcome is safe; otherwise it stays uncommitted and will be read again.
-        """
+    def end(self, runs: Iterable[Run]) -> None:
+        """Workers have come to the end of these runs; what is left waiting in them was not begun."""
         with self._lock:
-            self._running.pop(record)
-            self._leave(record)
-            if done:
-                record.free()
-            record.done = done
-            self._lanes.finish(record)
-            more = self._lanes.ready > 0
-            if more:
-                self._runnable.notify()
+            now = self._clock.monotonic()
+            for run in runs:
+                if run.abandoned:
+                    continue
+                run.running = ()
+                self._relieve(run)
+                self._runs.discard(run)
+                self._seconds += _WEIGHT * ((now - run.taken_at) / run.count - self._seconds)
+            self._call_workers()
             self._room.notify_all()
+            more = self._lanes.ready > 0
         if more:
             self._wake()
 
@@ -149,13 +156,17 @@ class Dispatcher:
             How many records there is room for; 0 when the time ran out.
         """
         with self._lock:
+            if (space := self._space(limit, limit_bytes)) > 0:
+                return space
             self._clock.wait(self._room, lambda: self._space(limit, limit_bytes) > 0, seconds)
             return self._space(limit, limit_bytes)
 
     def close(self) -> None:
-        """Hand out nothing more; workers that wait in `take` get None."""
+        """Hand out nothing more; workers that wait in `take` get None, others end with the record that runs."""
         with self._lock:
             self._closed = True
+            for run in self._runs:
+                self._relieve(run)
             self._runnable.notify_all()
 
     def wait_idle(self, seconds: float, partitions: Collection[OwnedPartition] | None = None) -> list[Record]:
@@ -166,11 +177,36 @@ class Dispatcher:
         """
 
         def left() -> list[Record]:
-            return [r for r in self._running if partitions is None or r.owned in partitions]
+            return [r for run in self._runs for r in run.running if partitions is None or r.owned in partitions]
 
         with self._lock:
-            self._clock.wait(self._room, lambda: not left(), seconds)
+            deadline = self._clock.monotonic() + seconds
+            # In short slices: a worker that goes on to the next record of its run tells nobody.
+            while left() and (rest := deadline - self._clock.monotonic()) > 0:
+                self._clock.wait(self._room, lambda: not left(), min(rest, SLICE_SECONDS))
+            for run in self._runs:
+                self._relieve(run)  # what has ended meanwhile counts
             return left()
+
+    def held_up(self, seconds: float) -> list[tuple[Run, float]]:
+        """Runs whose handler has been at work for longer than that, with its seconds."""
+        with self._lock:
+            now = self._clock.monotonic()
+            return [(run, now - run.begun_at) for run in self._runs if run.running and now - run.begun_at > seconds]
+
+    def abandon(self, run: Run) -> None:
+        """Take what runs from its worker: others get it, before everything else of its key."""
+        with self._lock:
+            if run.abandoned or run not in self._runs:
+                return
+            run.abandoned = True
+            self._relieve(run)
+            self._runs.discard(run)
+            for record in run.running:
+                self._lanes.again(record)
+            self._call_workers()
+            self._room.notify_all()
+        self._wake()
 
     @property
     def in_flight(self) -> int:
@@ -180,7 +216,7 @@ class Dispatcher:
     @property
     def running(self) -> int:
         """Records whose handlers run."""
-        return len(self._running)
+        return sum(len(run.running) for run in list(self._runs))
 
     @property
     def waiting(self) -> int:
@@ -196,8 +232,79 @@ class Dispatcher:
         """Whether no more than `limit` records and `limit_bytes` bytes are in flight."""
         return self._in_flight <= limit and self._bytes <= limit_bytes
 
+    # --- with the lock held
+
     def _space(self, limit: int, limit_bytes: int) -> int:
         return max(0, limit - self._in_flight) if self._bytes < limit_bytes else 0
+
+    def _share(self) -> int:
+        """How many records a worker takes at once."""
+        if self._batch:
+            return self._batch
+        return max(1, min(MAX_RUN, int(RUN_SECONDS / max(self._seconds, 1e-6))))
+
+    def _call_workers(self) -> None:
+        """Wake as many idle workers as there is work for: more would only take the interpreter from each other."""
+        ready = self._lanes.ready
+        if ready and self._idle:
+            self._runnable.notify(min(self._idle, -(-ready // self._share())))
+
+    def _next(self, limit: int) -> Run | None:
+        records: list[Record] = []
+        while len(records) < limit and (record := self._lanes.take()) is not None:
+            if not record.owned.active:
+                self._finish(record, done=False)
+                continue
+            records.append(record)
+            if self._batch:
+                records += self._lanes.take_behind(record, limit - len(records))
+        if not records:
+            return None
+        run = Run(records, self._clock.monotonic(), whole=self._batch > 0)
+        self._runs.add(run)
+        return run
+
+    def _relieve(self, run: Run) -> bool:
+        """Take out of a run what has ended and what was not begun; true when others may run for it."""
+        moved = False
+        again: list[Record] = []
+        while run.ended:
+            record, ending = run.ended.popleft()
+            if ending is Ending.AGAIN and record.owned.active:
+                again.append(record)
+            else:
+                self._finish(record, done=ending is Ending.DONE)
+            moved = True
+        self._postpone(again)
+        while True:
+            try:
+                record = run.waiting.pop()
+            except IndexError:
+                return moved
+            self._lanes.first(record)
+            moved = True
+
+    def _postpone(self, records: Sequence[Record]) -> None:
+        """Have them run again later, before everything else of their keys: the first of a key holds its lane."""
+        due = self._clock.monotonic() + AGAIN_SECONDS
+        heads: set[bytes] = set()
+        behind: list[Record] = []
+        for record in records:
+            if record.key is not None and self._batch and record.key in heads:
+                behind.append(record)
+                continue
+            if record.key is not None:
+                heads.add(record.key)
+            heapq.heappush(self._later, (due, next(self._ties), record, True))
+        if behind:
+            self._lanes.put_back(behind)
+
+    def _finish(self, record: Record, *, done: bool) -> None:
+        self._leave(record)
+        if done:
+            record.free()
+        record.done = done
+        self._lanes.finish(record)
 
     def _enter(self, record: Record) -> None:
         self._in_flight += 1
@@ -211,15 +318,3 @@ class Dispatcher:
     def _leave(self, record: Record) -> None:
         self._in_flight -= 1
         self._bytes -= record.size
-
-    def _next(self) -> Record | None:
-        while (record := self._lanes.take()) is not None:
-            if record.owned.active:
-                self._running[record] = self._clock.monotonic()
-                return record
-            self._drop(record)
-        return None
-
-    def _drop(self, record: Record) -> None:
-        self._leave(record)
-        self._lanes.finish(record)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from offsetzero.consumers.context import Context
-from offsetzero.consumers.declaring import check_event, check_function
+from offsetzero.consumers.declaring import check_event, check_function, check_limits
 from offsetzero.consumers.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.policy import RetryPolicy, Tier
@@ -29,6 +29,13 @@ class Route:
 
     handler: Callable[[Any, Context], Any]
     prepare: Callable[[Any, Context], Any] | None = None
+    is_async: bool = False
+    """Whether the handler is."""
+
+    @staticmethod
+    def to(handler: Callable[[Any, Context], Any], prepare: Callable[[Any, Context], Any] | None = None) -> "Route":
+        """The route to a handler."""
+        return Route(handler, prepare, is_async(handler))
 
 
 class ConsumerGroup:
@@ -48,9 +55,14 @@ class ConsumerGroup:
         topics: what to read; by default the topics that carry the handled event types.
         tiers: the retry tiers; by default those of the settings.
         concurrency: records handled at once by one process; by default that of the settings.
+        database: whether effects are in PostgreSQL, each once, in the transaction that `ctx.connection` is. Without
+            one, handlers are called at least once and should give `ctx.idempotency_key` to what they act on.
+        per_key: records of one key that are handled at once; over 1, events of a key lose their order.
+        per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; None for no limit.
+        timeout: seconds that one handling may take before its record is retried; None for no limit.
 
     Raises:
-        ConfigurationError: for a name that cannot be a group's.
+        ConfigurationError: for a name that cannot be a group's, or what does not go together.
     """
 
     def __init__(
@@ -61,15 +73,26 @@ class ConsumerGroup:
         topics: Sequence[str] | None = None,
         tiers: Sequence[Tier] | None = None,
         concurrency: int | None = None,
+        database: bool = True,
+        per_key: int = 1,
+        per_tenant: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
                 f"group {name!r}: a name starts with a letter and has only a-z, 0-9, _ and -, 100 at most"
             )
+        check_limits(name, concurrency=concurrency, per_key=per_key, per_tenant=per_tenant, timeout=timeout)
+        if step and not database:
+            raise ConfigurationError(f"group {name}: step=True needs the database, where runs and their steps are")
         self.name = name
         self.step = step
+        self.database = database
+        self.per_key = per_key
+        self.per_tenant = per_tenant
+        self.timeout = timeout
         self.routes: dict[str, Route] = {}
-        self.on_tombstone: Tombstone | None = None
+        self.tombstones: Route | None = None
         self.on_setup: Setup | None = None
         self._topics = list(topics) if topics is not None else None
         self._policy = RetryPolicy(tiers) if tiers is not None else None
@@ -91,7 +114,7 @@ class ConsumerGroup:
             check_function(self.name, "handler", function, ("event", "ctx"))
             if event.event_type in self.routes:
                 raise ConfigurationError(f"group {self.name}: two handlers for {event.event_type}")
-            self.routes[event.event_type] = Route(function, self._prepares.get(event.event_type))
+            self.routes[event.event_type] = Route.to(function, self._prepares.get(event.event_type))
             return function
 
         return declare
@@ -113,7 +136,7 @@ class ConsumerGroup:
                 raise ConfigurationError(f"group {self.name}: two prepare functions for {event.event_type}")
             self._prepares[event.event_type] = function
             if (route := self.routes.get(event.event_type)) is not None:
-                self.routes[event.event_type] = Route(route.handler, function)
+                self.routes[event.event_type] = Route.to(route.handler, function)
             return function
 
         return declare
@@ -124,13 +147,15 @@ class ConsumerGroup:
         A sync function of a psycopg connection, called in one transaction; two processes never run it at once.
         """
         check_function(self.name, "setup", function, ("connection",), sync=True)
+        if not self.database:
+            raise ConfigurationError(f"group {self.name}: setup is given a database connection, and database=False")
         self.on_setup = function
         return function
 
     def tombstone(self, function: Tombstone) -> Tombstone:
         """Declare what handles records without data: a function of the key, as text, and a `Context`."""
         check_function(self.name, "tombstone", function, ("key", "ctx"))
-        self.on_tombstone = function
+        self.tombstones = Route.to(function)
         return function
 
     def topics(self) -> list[str]:
@@ -162,5 +187,5 @@ class ConsumerGroup:
     @property
     def is_async(self) -> bool:
         """Whether any of its functions is async: then an event loop runs them all."""
-        functions = [self.on_tombstone, *self._prepares.values(), *(r.handler for r in self.routes.values())]
-        return any(is_async(function) for function in functions)
+        routes = [*self.routes.values(), *([self.tombstones] if self.tombstones else [])]
+        return any(route.is_async for route in routes) or any(map(is_async, self._prepares.values()))

@@ -1,59 +1,156 @@
 """Key lanes: records of one key run one after the other, records of different keys at once."""
 
 from collections import deque
+from collections.abc import Callable, Sequence
 
 from offsetzero.consumers.record import Record
 
 
 class KeyLanes:
-    """Pure: no locks, no threads. A lane exists while its key has a record that runs or waits in it."""
+    """Which records may run now. Pure: no locks, no threads.
 
-    def __init__(self) -> None:
-        self._lanes: dict[bytes, deque[Record]] = {}
+    A record without a key has no order and is ready at once.
+
+    Args:
+        per_key: how many records of one key may run at once; over 1 their order is not kept.
+        per_tenant: how many records of one tenant may run at once; None for no limit.
+        tenant_of: the tenant of a record, None for one that counts towards no limit.
+    """
+
+    def __init__(
+        self,
+        per_key: int = 1,
+        per_tenant: int | None = None,
+        tenant_of: Callable[[Record], bytes | None] = lambda _record: None,
+    ) -> None:
+        self._per_key = per_key
+        self._per_tenant = per_tenant
+        self._tenant_of = tenant_of
+        self._busy: dict[bytes, int] = {}  # of a key: ready, running or held
+        self._behind: dict[bytes, deque[Record]] = {}  # of a key: what waits for those
         self._ready: deque[Record] = deque()
+        self._running_of: dict[bytes, int] = {}  # of a tenant
+        self._refused: dict[bytes, deque[Record]] = {}  # of a tenant: ready but for its limit
 
     def add(self, record: Record) -> None:
-        """Queue a record behind those of its key. A record without a key has no order, and is ready at once."""
-        if record.key is None:
+        """Queue a record behind those of its key."""
+        key = record.key
+        if key is None:
             self._ready.append(record)
             return
-        lane = self._lanes.get(record.key)
-        if lane is None:
-            self._lanes[record.key] = deque()
+        busy = self._busy.get(key, 0)
+        if busy < self._per_key:
+            self._busy[key] = busy + 1
             self._ready.append(record)
+        elif (behind := self._behind.get(key)) is not None:
+            behind.append(record)
         else:
-            lane.append(record)
+            self._behind[key] = deque((record,))
 
     def take(self) -> Record | None:
-        """The next record that may run now; its lane is busy until `finish`."""
-        return self._ready.popleft() if self._ready else None
+        """The next record that may run now; it counts for its key and tenant until `finish`."""
+        if self._per_tenant is None:
+            return self._ready.popleft() if self._ready else None
+        while self._ready:
+            record = self._ready.popleft()
+            tenant = self._tenant_of(record)
+            if tenant is None:
+                return record
+            running = self._running_of.get(tenant, 0)
+            if running < self._per_tenant:
+                self._running_of[tenant] = running + 1
+                return record
+            self._refused.setdefault(tenant, deque()).append(record)
+        return None
+
+    def take_behind(self, record: Record, limit: int) -> list[Record]:
+        """Those that wait behind a taken record, in order, to be worked on in one call with it."""
+        key = record.key
+        behind = self._behind.get(key) if key is not None else None
+        if behind is None or key is None or limit <= 0:
+            return []
+        taken = [behind.popleft() for _ in range(min(limit, len(behind)))]
+        if not behind:
+            del self._behind[key]
+        self._busy[key] += len(taken)
+        return taken
+
+    def put_back(self, records: Sequence[Record]) -> None:
+        """Undo `take_behind`: these wait again, in their order, before everything else of their key."""
+        for record in reversed(records):
+            key = record.key
+            assert key is not None  # noqa: S101 - only a key has something behind it
+            self._busy[key] -= 1
+            self._behind.setdefault(key, deque()).appendleft(record)
 
     def again(self, record: Record) -> None:
         """Make a taken record ready once more, before everything else of its key."""
+        self._stop(record)
         self._ready.append(record)
 
+    def first(self, record: Record) -> None:
+        """The same, before everything else that is ready: it was taken, and not begun."""
+        self._stop(record)
+        self._ready.appendleft(record)
+
     def finish(self, record: Record) -> None:
-        """Free the lane of a taken record: the next one of its key becomes ready."""
-        if record.key is None:
-            return
-        lane = self._lanes[record.key]
-        if lane:
-            self._ready.append(lane.popleft())
-        else:
-            del self._lanes[record.key]
+        """A taken record has ended: the next one of its key becomes ready."""
+        self._stop(record)
+        self._free(record.key)
 
     def purge(self) -> list[Record]:
-        """Take out what waits behind a taken or ready record and was revoked; `take` meets the ready ones."""
-        gone: list[Record] = []
-        for lane in self._lanes.values():
-            if any(not record.owned.active for record in lane):
-                gone += [record for record in lane if not record.owned.active]
-                kept = [record for record in lane if record.owned.active]
-                lane.clear()
-                lane.extend(kept)
-        return gone
+        """Take out what waits, or is ready, and was revoked. What is taken or held ends by `finish`."""
+        gone = [record for record in self._ready if not record.owned.active]
+        self._ready = deque(record for record in self._ready if record.owned.active)
+        for tenant, refused in list(self._refused.items()):
+            gone += [record for record in refused if not record.owned.active]
+            self._refused[tenant] = deque(record for record in refused if record.owned.active)
+        waiting: list[Record] = []
+        for key, behind in list(self._behind.items()):
+            if all(record.owned.active for record in behind):
+                continue
+            waiting += [record for record in behind if not record.owned.active]
+            kept = deque(record for record in behind if record.owned.active)
+            if kept:
+                self._behind[key] = kept
+            else:
+                del self._behind[key]
+        for record in gone:
+            self._free(record.key)
+        return gone + waiting
 
     @property
     def ready(self) -> int:
-        """How many records could run now."""
+        """How many records could run now, limits of tenants aside."""
         return len(self._ready)
+
+    def _free(self, key: bytes | None) -> None:
+        if key is None:
+            return
+        busy = self._busy[key] - 1
+        behind = self._behind.get(key)
+        if behind is not None and busy < self._per_key:
+            self._ready.append(behind.popleft())
+            if not behind:
+                del self._behind[key]
+        elif busy:
+            self._busy[key] = busy
+        else:
+            del self._busy[key]
+
+    def _stop(self, record: Record) -> None:
+        """A taken record runs no more: one that its tenant's limit refused becomes ready."""
+        if self._per_tenant is None:
+            return
+        tenant = self._tenant_of(record)
+        if tenant is None:
+            return
+        running = self._running_of[tenant] - 1
+        if running:
+            self._running_of[tenant] = running
+        else:
+            del self._running_of[tenant]
+        if refused := self._refused.get(tenant):
+            self._ready.appendleft(refused.popleft())
+        if not refused:
+            self._refused.pop(tenant, None)

@@ -7,7 +7,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from offsetzero import logs, metrics
-from offsetzero.client_log import LOGGER, watched
 from offsetzero.clock import Clock
 from offsetzero.consumers.commits import Commits
 from offsetzero.consumers.dispatch import Dispatcher
@@ -49,7 +48,7 @@ class PollLoop:
         limits: how much may be in flight.
         clock: due times and intervals.
         lost: called when partitions are lost, to give up appends on behalf of them.
-        make_consumer: for tests that run on another kind of log.
+        make_consumer: makes the client.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class PollLoop:
         limits: GroupSettings,
         clock: Clock,
         lost: Callable[[], None],
-        make_consumer: Callable[..., Consumer] = Consumer,
+        make_consumer: Callable[[Mapping[str, Any]], Consumer],
     ) -> None:
         self._topics = {**sources, **retries}
         self._retries = frozenset(retries)
@@ -75,7 +74,7 @@ class PollLoop:
         self._owned: dict[tuple[str, int], OwnedPartition] = {}
         self._next_commit = 0.0
         self._commits = Commits(group, clock)
-        self._consumer = make_consumer(watched({**config, "on_commit": self._commits.on_commit}), logger=LOGGER)
+        self._consumer = make_consumer({**config, "on_commit": self._commits.on_commit})
         self._pressure = Pressure(self._consumer, self._place, group, self._retries, dispatcher, limits, clock)
 
     def subscribe(self) -> None:

@@ -56,7 +56,7 @@ class Record:
         self.value = value
         self.headers = headers
         self.timestamp_ms = timestamp_ms
-        self.size = OVERHEAD + len(value or b"") + len(key or b"") + sum(len(v or b"") for _, v in headers)
+        self.size = OVERHEAD + len(value or b"") + len(key or b"") + len(b"".join([v for _, v in headers if v]))
         self.done = False
         self.prepared = False
         self.kept: Any = None
@@ -85,6 +85,14 @@ class Record:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}@{self.offset}"
+
+
+def tenant_of(record: Record) -> bytes | None:
+    """The tenant that a record's headers name (`ce_tenantid`), None for none."""
+    for name, value in record.headers:
+        if name == "ce_tenantid":
+            return value
+    return None
 
 
 class OwnedPartition:

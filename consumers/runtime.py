@@ -1,8 +1,8 @@
 """One member of a consumer group: puts the parts together, runs them, ends them in order."""
 
+import contextlib
 import random
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from offsetzero import logs
@@ -10,23 +10,22 @@ from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.handling import Handling
+from offsetzero.consumers.lanes import KeyLanes
+from offsetzero.consumers.making import MAX_THREADS, Maker
 from offsetzero.consumers.poll import PollLoop
-from offsetzero.consumers.record import Record
+from offsetzero.consumers.record import Record, tenant_of
+from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.settle import Settler
-from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers, Workers
+from offsetzero.consumers.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
-from offsetzero.store.database import Pool, async_pool, pool
-from offsetzero.topics import cluster
-from offsetzero.topics.catalogue import SCHEMAS, TOPICS, group_topics
+from offsetzero.store.database import Pool
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
-MAX_THREADS = 32  # for the sync parts of an async group
 APPEND_SECONDS = 30.0  # for the broker's acknowledgement; then it is tried again
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
@@ -41,6 +40,7 @@ class GroupRuntime:
         settings: of this process; Kafka and the database must be named.
         clock: the clocks of this machine unless a test says otherwise.
         dice: for jitter.
+        resources: clients, connections and threads; the real ones unless a simulation brings its own.
 
     Raises:
         ConfigurationError: the declaration cannot work.
@@ -48,11 +48,18 @@ class GroupRuntime:
     """
 
     def __init__(
-        self, group: ConsumerGroup, settings: Settings, *, clock: Clock = SYSTEM, dice: random.Random | None = None
+        self,
+        group: ConsumerGroup,
+        settings: Settings,
+        *,
+        clock: Clock = SYSTEM,
+        dice: random.Random | None = None,
+        resources: Resources | None = None,
     ) -> None:
         self._group = group
         self._settings = settings
         self._clock = clock
+        self._resources = resources or Resources(settings)
         self._dice = dice or random.Random()  # noqa: S311 - jitter is no secret
         self._names = Names(settings.kafka.namespace)
         self._sources = group.topics()
@@ -87,16 +94,17 @@ class GroupRuntime:
             GroupStopped: the group cannot go on without an operator.
             TopicError: source topics are missing.
         """
-        topic_ids = self._ensure_topics()
-        settings, group = self._settings, self._group
+        settings, group, resources = self._settings, self._group, self._resources
+        topic_ids = resources.topics(group.name, self._sources, [tier.name for tier in self._policy.tiers])
         concurrency = group.concurrency(settings)
-        size = min(concurrency, MAX_THREADS) + 2
-        with (
-            LogProducer(settings, linger=0.001, delivery_timeout=APPEND_SECONDS) as producer,
-            pool(settings, size, name=group.name) as connections,
-        ):
-            self._set_up(connections)
-            dispatcher = self._dispatcher = Dispatcher(self._clock)
+        with contextlib.ExitStack() as stack:
+            producer = stack.enter_context(resources.producer(linger=0.001, delivery_timeout=APPEND_SECONDS))
+            connections: Pool | None = None
+            if group.database:
+                connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, group.name))
+                self._set_up(connections)
+            lanes = KeyLanes(group.per_key, group.per_tenant, tenant_of)
+            dispatcher = self._dispatcher = Dispatcher(self._clock, lanes)
             loop = PollLoop(
                 self._config(),
                 {name: topic_ids[name] for name in self._sources},
@@ -107,6 +115,7 @@ class GroupRuntime:
                 settings.groups,
                 self._clock,
                 producer.purge,
+                resources.consumer,
             )
             workers = self._workers(dispatcher, producer, connections, concurrency)
             dispatcher.on_runnable(workers.wake)
@@ -138,14 +147,6 @@ class GroupRuntime:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
                 self._group.on_setup(connection)
 
-    def _ensure_topics(self) -> dict[str, str]:
-        """The group's topics with their ids; its own retry and dead-letter topics are made if missing."""
-        tiers = [tier.name for tier in self._policy.tiers]
-        partitions = cluster.partition_count(self._settings, self._sources)
-        own = group_topics(self._group.name, partitions, tiers)
-        cluster.ensure(self._settings, [*own, *(topic for topic in TOPICS if topic.name == SCHEMAS)])
-        return cluster.topic_ids(self._settings, [*self._sources, *self._retries])
-
     def _config(self) -> dict[str, Any]:
         kafka = self._settings.kafka
         # `range` keeps partition p of a source and of its retry topics with one member; `uniform` does not.
@@ -169,34 +170,18 @@ class GroupRuntime:
             "queued.max.messages.kbytes": 32_768,
         }
 
-    def _workers(self, dispatcher: Dispatcher, producer: LogProducer, connections: Pool, concurrency: int) -> Workers:
+    def _workers(
+        self, dispatcher: Dispatcher, producer: LogProducer, connections: Pool | None, concurrency: int
+    ) -> Workers:
         settings, group = self._settings, self._group
         reader = CallReader(group, self._codec, frozenset(self._retries))
         settler = Settler(
-            group,
-            self._policy,
-            producer,
-            connections,
-            self._names,
-            settings.source,
-            self._clock,
-            self._dice,
+            group, self._policy, producer, connections, self._names, settings.source, self._clock, self._dice
         )
-        if not group.is_async:
-            handling = Handling(group, settings, reader, settler, connections)
-            return ThreadWorkers(dispatcher, handling, concurrency, self._crashed)
-        threads = ThreadPoolExecutor(min(concurrency, MAX_THREADS), thread_name_prefix="handler")
-        connections_async = async_pool(settings, min(concurrency, MAX_THREADS), name=group.name)
-        handling = Handling(group, settings, reader, settler, connections, connections_async, threads)
-        return LoopWorkers(
-            dispatcher,
-            handling,
-            concurrency,
-            threads,
-            connections_async.open,
-            connections_async.close,
-            self._crashed,
-        )
+        maker = Maker(group, settings, reader, settler, self._clock, self._names, producer, connections)
+        if group.is_async:
+            return maker.loop(dispatcher, concurrency, self._resources, self._crashed)
+        return maker.threads(dispatcher, concurrency, self._resources, self._crashed)
 
     def _crashed(self, error: BaseException) -> None:
         """A worker died of an error of ours: end the process rather than stall in silence."""

@@ -11,6 +11,8 @@ from offsetzero.clock import Clock
 from offsetzero.consumers import steps
 from offsetzero.consumers.calls import Call
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.record import Record
+from offsetzero.consumers.run import Ending
 from offsetzero.consumers.transaction import NotNow
 from offsetzero.errors import PublishError
 from offsetzero.producers.log import LogProducer
@@ -34,7 +36,7 @@ class Settler:
         group: whose failures these are.
         policy: the group's tiers.
         producer: appends to the group's retry and dead-letter topics.
-        pool: connections to the database.
+        pool: connections to the database; None for a group without one, whose outcomes are its appends.
         names: topic names on the cluster.
         source: `ce_source` of the run's events.
         clock: wall time for due times.
@@ -46,7 +48,7 @@ class Settler:
         group: ConsumerGroup,
         policy: RetryPolicy,
         producer: LogProducer,
-        pool: Pool,
+        pool: Pool | None,
         names: Names,
         source: str,
         clock: Clock,
@@ -60,6 +62,16 @@ class Settler:
         self._source = source
         self._clock = clock
         self._dice = dice
+
+    def end(self, call: Call, failure: Failure) -> Ending:
+        """Settle, and say how the work on the record ended; raises nothing."""
+        try:
+            return Ending.DONE if self.settle(call, failure) else Ending.LEFT
+        except NotNow as error:
+            return not_now(call.record, error)
+        except Exception:  # an error of ours: it stops its partition, with a line a second, rather than the group
+            log.exception("settling failed", record=str(call.record))
+            return Ending.AGAIN
 
     def settle(self, call: Call, failure: Failure) -> bool:
         """Retry, dead-letter or fail a record. May be called again for it after `NotNow`: what is done stays done.
@@ -136,6 +148,8 @@ class Settler:
 
     def _write(self, call: Call, script: Script[None]) -> None:
         """Also when the partition was revoked meanwhile: the outcome of a dead letter in the log belongs to it."""
+        if self._pool is None:
+            return
         try:
             with self._pool.connection() as connection:
                 run(connection, script)
@@ -156,3 +170,9 @@ class Settler:
             next=type(decision).__name__.lower(),
             exc_info=failure.__cause__ if failure.failure_class is FailureClass.BUG else None,
         )
+
+
+def not_now(record: Record, error: BaseException) -> Ending:
+    """The same attempt, a little later."""
+    log.warning("database or broker away", record=str(record), error=str(error.__cause__ or error))
+    return Ending.AGAIN

@@ -1,17 +1,20 @@
 """The threads that run handlers, and the event loop of groups with async ones."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from offsetzero.clock import Clock
 from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.handling import Ending, Handling
+from offsetzero.consumers.handling import AsyncHandling, Handling
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.resources import Spawn
+from offsetzero.consumers.run import Ending, Run
 
-AGAIN_SECONDS = 1.0  # between tries of one record while the group's database is away
 JOIN_SECONDS = 2.0
+MAX_ABANDONED = 100
+"""Threads given up in handlers that do not return, before the group stops: each holds memory and a connection."""
 
 
 class Workers(Protocol):
@@ -25,39 +28,42 @@ class Workers(Protocol):
         """A record may have become runnable; any thread may call this, and it does not block."""
         ...
 
+    def replace(self) -> None:
+        """A worker was given up: have another one in its place. The polling thread calls this."""
+        ...
+
     def join(self) -> None:
         """Wait, for a bounded time, until the threads have ended; after `Dispatcher.close`."""
         ...
 
 
-def end(dispatcher: Dispatcher, record: Record, ending: Ending) -> None:
-    """Tell the dispatcher how the work on a record ended."""
-    if ending is Ending.AGAIN:
-        dispatcher.postpone(record, AGAIN_SECONDS)
-    else:
-        dispatcher.finish(record, done=ending is Ending.DONE)
-
-
 class ThreadWorkers:
-    """One thread for each record that is worked on at once.
+    """One thread for each run that is worked on at once.
 
     Args:
         dispatcher: where records come from.
-        handling: works on one record.
+        handling: makes what works on records: one for each thread.
         count: threads.
         crashed: told of an error that no rule explains: the process must not go on as if nothing had happened.
+        clock: when a record was begun.
+        spawn: makes threads.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, handling: Handling, count: int, crashed: Callable[[BaseException], None]
+        self,
+        dispatcher: Dispatcher,
+        handling: Callable[[], Handling],
+        count: int,
+        crashed: Callable[[BaseException], None],
+        clock: Clock,
+        spawn: Spawn,
     ) -> None:
         self._dispatcher = dispatcher
         self._handling = handling
         self._crashed = crashed
-        # Daemons: a handler that never returns must not keep the process from ending.
-        self._threads = [
-            threading.Thread(target=self._run, name=f"handler-{number}", daemon=True) for number in range(count)
-        ]
+        self._clock = clock
+        self._spawn = spawn
+        self._threads = [spawn(self._run, f"handler-{number}") for number in range(count)]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -66,18 +72,27 @@ class ThreadWorkers:
     def wake(self) -> None:
         """Nothing to do: the threads wait inside the dispatcher."""
 
+    def replace(self) -> None:
+        thread = self._spawn(self._run, f"handler-{len(self._threads)}")
+        self._threads.append(thread)
+        thread.start()
+
     def join(self) -> None:
         for thread in self._threads:
             thread.join(JOIN_SECONDS / len(self._threads))
 
     def _run(self) -> None:
+        dispatcher, handling = self._dispatcher, self._handling()
         try:
-            while (record := self._dispatcher.take()) is not None:
-                ending = Ending.LEFT
+            while (run := dispatcher.take()) is not None:
                 try:
-                    ending = self._handling.work(record)
+                    handling.work(run)
                 finally:
-                    end(self._dispatcher, record, ending)
+                    for record in run.running:  # an error of ours: nothing is taken for done
+                        run.ended.append((record, Ending.LEFT))
+                    dispatcher.end((run,))
+                if run.abandoned:
+                    return  # another thread has this one's place
         except BaseException as error:
             self._crashed(error)
 
@@ -93,17 +108,19 @@ class LoopWorkers:
         opened: awaited in the loop before the first record (opens the async pool).
         closed: awaited in the loop after the last one.
         crashed: as for `ThreadWorkers`.
+        spawn: makes the thread.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        handling: Handling,
+        handling: AsyncHandling,
         count: int,
         threads: ThreadPoolExecutor,
         opened: Callable[[], Coroutine[Any, Any, None]],
         closed: Callable[[], Coroutine[Any, Any, None]],
         crashed: Callable[[BaseException], None],
+        spawn: Spawn,
     ) -> None:
         self._dispatcher = dispatcher
         self._handling = handling
@@ -115,14 +132,20 @@ class LoopWorkers:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(target=self._run, name="handlers", daemon=True)
+        self._ended: list[Run] = []
+        self._pumping = False
+        self._thread = spawn(self._run, "handlers")
 
     def start(self) -> None:
         self._thread.start()
 
     def wake(self) -> None:
-        if not self._loop.is_closed():
+        if not self._pumping and not self._loop.is_closed():
+            self._pumping = True  # a second call before the first is served would find nothing more
             self._loop.call_soon_threadsafe(self._pump)
+
+    def replace(self) -> None:
+        """Nothing to do: a task that was given up was cancelled, and its place is free."""
 
     def join(self) -> None:
         if not self._loop.is_closed():
@@ -147,23 +170,39 @@ class LoopWorkers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._flush()
         await self._closed()
 
     def _pump(self) -> None:
-        while len(self._tasks) < self._count and (record := self._dispatcher.take_nowait()) is not None:
-            task = self._loop.create_task(self._one(record))
+        self._pumping = False
+        while len(self._tasks) < self._count and (run := self._dispatcher.take_nowait()) is not None:
+            if (record := run.begin()) is None:
+                self._end(run)
+                continue
+            task = self._loop.create_task(self._one(run, record))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._task_ended)
 
-    async def _one(self, record: Record) -> None:
+    async def _one(self, run: Run, record: Record) -> None:
         ending = Ending.LEFT
         try:
-            ending = await self._handling.work_async(record)
+            ending = await self._handling.work(record)
         finally:
-            end(self._dispatcher, record, ending)
+            run.ended.append((record, ending))
+            run.running = ()
+            self._end(run)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _end(self, run: Run) -> None:
+        if not self._ended:
+            self._loop.call_soon(self._flush)  # with all that end in the same round of the loop
+        self._ended.append(run)
+
+    def _flush(self) -> None:
+        ended, self._ended = self._ended, []
+        self._dispatcher.end(ended)
+        self._pump()
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crashed(error)
-        self._pump()

@@ -2,11 +2,24 @@
 
 import logging
 import sys
-from typing import Literal
+from contextvars import ContextVar
+from typing import Literal, Protocol
 
 import structlog
 
 Logger = structlog.stdlib.BoundLogger
+
+
+class Subject(Protocol):
+    """What is being worked on; asked only when a line is logged."""
+
+    def log_fields(self) -> dict[str, object]:
+        """What every line about it bears."""
+        ...
+
+
+SUBJECT: ContextVar[Subject | None] = ContextVar("subject", default=None)
+"""What this thread or task works on."""
 
 
 def configure(*, process: str, form: Literal["auto", "json", "text"] = "auto", level: str = "INFO") -> None:
@@ -23,9 +36,14 @@ def configure(*, process: str, form: Literal["auto", "json", "text"] = "auto", l
         line.setdefault("process", process)  # not a context variable: threads do not inherit those
         return line
 
+    def name_subject(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        subject = SUBJECT.get()
+        return line if subject is None else {**subject.log_fields(), **line}
+
     shared: list[structlog.typing.Processor] = [
         name_process,
         structlog.contextvars.merge_contextvars,
+        name_subject,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

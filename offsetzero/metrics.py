@@ -1,6 +1,61 @@
 """Every metric of every process, in one list, and the server that shows them."""
 
-from prometheus_client import Counter, Gauge, Histogram, start_http_server
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+
+class Durations(Collector):
+    """A histogram that takes many observations at once: one by one they cost more than what they measure.
+
+    Args:
+        name: of the metric.
+        documentation: shown with it.
+        labels: names of the labels.
+        buckets: upper bounds in seconds, rising; the last one, infinity, is added.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._labels = labels
+        self._buckets = buckets
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+        REGISTRY.register(self)
+
+    def observe(self, labels: tuple[str, ...], seconds: Iterable[float]) -> None:
+        """Add observations under the values of the labels."""
+        total = 0.0
+        with self._lock:
+            counts = self._counts.setdefault(labels, [0] * (len(self._buckets) + 1))
+            for one in seconds:
+                counts[bisect_left(self._buckets, one)] += 1
+                total += one
+            self._sums[labels] = self._sums.get(labels, 0.0) + total
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        """Nothing but the name, which the registry asks for."""
+        yield HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """The counts as they are now."""
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        with self._lock:
+            found = [(labels, list(counts), self._sums[labels]) for labels, counts in self._counts.items()]
+        for labels, counts, total in found:
+            running, buckets = 0, []
+            for bound, count in zip([*map(str, map(float, self._buckets)), "+Inf"], counts, strict=True):
+                running += count
+                buckets.append((bound, float(running)))
+            family.add_metric(labels, buckets=buckets, sum_value=total)
+        yield family
+
 
 # --- consumer groups -------------------------------------------------------------------------------
 EVENTS_CONSUMED = Counter(
@@ -9,7 +64,7 @@ EVENTS_CONSUMED = Counter(
 EVENTS_HANDLED = Counter(
     "offsetzero_events_handled", "Records with a terminal outcome", ["group", "type", "outcome"]
 )  # `outcome` is a value of offsetzero.store.processed.Outcome, `duplicate` or `ignored`
-HANDLER_SECONDS = Histogram(
+HANDLER_SECONDS = Durations(
     "offsetzero_handler_seconds",
     "Time in prepare, handler and transaction of one record",
     ["group", "type"],

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from offsetzero import logs
-from offsetzero.consumers.context import Context, Source
+from offsetzero.consumers.context import Context, Given, Source
 from offsetzero.consumers.groups import indexer, summariser
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
@@ -28,15 +28,14 @@ class Desk:
         self.pool = pool(settings, 5)
 
     def context(self, event_id: str = "1") -> Context:
-        return Context(
+        given = Given(
             meta=Metadata(id=event_id, source="/test", type="test"),
-            record=Source("documents", 0, 0, b"key", 0),
+            source=Source("documents", 0, 0, b"key", 0),
             attempt=1,
             idempotency_key=event_id,
             log=logs.get("test"),
-            settings=self.settings,
-            pool=self.pool,
         )
+        return Context(given, self.settings, self.pool)
 
     def document(self, data: bytes, name: str = "a.pdf", kind: str = "application/pdf") -> DocumentUploaded:
         """A stored document and the event that tells of it."""

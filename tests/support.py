@@ -49,8 +49,11 @@ class ManualClock:
         return self._monotonic
 
     def wait(self, condition: threading.Condition, until: Callable[[], object], seconds: float | None = None) -> bool:
-        """As the machine's own clock: what waits here waits for another thread, not for time."""
-        return bool(condition.wait_for(until, seconds))
+        """As the machine's own clock; time that was waited for in vain has passed."""
+        came = bool(condition.wait_for(until, seconds))
+        if not came and seconds is not None:
+            self.advance(seconds)
+        return came
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

@@ -50,7 +50,7 @@ def test_a_function_that_cannot_take_what_it_will_get_is_refused(
     with pytest.raises(ConfigurationError, match=rf"group audit: {role} <lambda> \(.*{HERE}\) takes \("):
         declare(declared)
     assert not group.routes
-    assert group.on_tombstone is None
+    assert group.tombstones is None
 
 
 def test_a_setup_takes_one_connection_and_is_no_coroutine(group: ConsumerGroup) -> None:

@@ -3,11 +3,13 @@
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from unit.consumers.fake_client import FakeConsumer, FakeMessage
+from unit.consumers.taking import end, finish, take
 
 from offsetzero.consumers import pressure
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.poll import PollLoop
 from offsetzero.consumers.record import Record, spans
+from offsetzero.consumers.run import Ending
 from offsetzero.errors import GroupStopped
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
@@ -56,7 +58,7 @@ class Loop:
         self.loop.turn()
 
     def take(self) -> Record:
-        record = self.dispatcher.take_nowait()
+        record = take(self.dispatcher)
         assert record is not None
         return record
 
@@ -68,10 +70,10 @@ def test_done_records_are_committed_up_to_the_first_that_is_not() -> None:
     loop.turn()
     first, second, third = loop.take(), loop.take(), loop.take()
     for done in (third, first):
-        loop.dispatcher.finish(done, done=True)
+        finish(loop.dispatcher, done, done=True)
     loop.turn(2)
     assert loop.client.committed == {("t.documents", 0): 4}
-    loop.dispatcher.finish(second, done=True)
+    finish(loop.dispatcher, second, done=True)
     loop.turn(2)
     assert loop.client.committed == {("t.documents", 0): 8}
 
@@ -81,7 +83,7 @@ def test_the_end_of_a_partition_is_committed_past_markers() -> None:
     loop.deliver(3)
     loop.deliver(6, error=KafkaError(KafkaError._PARTITION_EOF))
     loop.turn()
-    loop.dispatcher.finish(loop.take(), done=True)
+    finish(loop.dispatcher, loop.take(), done=True)
     loop.turn(2)
     assert loop.client.committed == {("t.documents", 0): 6}
 
@@ -90,7 +92,7 @@ def test_a_failed_commit_is_tried_again() -> None:
     loop = Loop()
     loop.deliver(0)
     loop.turn()
-    loop.dispatcher.finish(loop.take(), done=True)
+    finish(loop.dispatcher, loop.take(), done=True)
     loop.client.commit_error = KafkaError(KafkaError.STALE_MEMBER_EPOCH)
     loop.turn(2)
     loop.turn()
@@ -106,9 +108,9 @@ def test_a_revoked_partition_is_committed_at_once_and_never_again() -> None:
     loop.deliver(1)
     loop.turn()
     first, second = loop.take(), loop.take()
-    loop.dispatcher.finish(first, done=True)
+    finish(loop.dispatcher, first, done=True)
     before = loop.clock.monotonic()
-    loop.dispatcher.postpone(second, 60)  # so that nothing runs: the revocation need not wait
+    end(loop.dispatcher, second, Ending.AGAIN)  # so that nothing runs: the revocation need not wait
     loop.client.callbacks["on_revoke"](loop.client, loop.places[:1])
     assert loop.client.committed == {("t.documents", 0): 1}
     assert loop.clock.monotonic() == before
@@ -123,7 +125,7 @@ def test_a_lost_partition_is_not_committed_and_its_appends_are_given_up() -> Non
     loop = Loop()
     loop.deliver(0)
     loop.turn()
-    loop.dispatcher.finish(loop.take(), done=True)
+    finish(loop.dispatcher, loop.take(), done=True)
     loop.client.callbacks["on_lost"](loop.client, loop.places[:1])
     loop.turn(2)
     assert loop.client.committed == {("t.documents", 0): 0}
@@ -169,10 +171,10 @@ def test_without_room_it_pauses_and_goes_on_polling_and_resumes_at_half() -> Non
     assert len(loop.client.paused) == 4
     assert loop.client.polls > polls, "a member that does not poll is evicted"
     assert loop.dispatcher.in_flight == 4
-    loop.dispatcher.finish(loop.take(), done=True)
+    finish(loop.dispatcher, loop.take(), done=True)
     loop.turn()
     assert loop.client.paused, "hysteresis: one free place is no reason to fetch anew"
-    loop.dispatcher.finish(loop.take(), done=True)
+    finish(loop.dispatcher, loop.take(), done=True)
     loop.turn()
     assert not loop.client.paused
 
@@ -185,11 +187,11 @@ def test_a_long_span_behind_one_undone_record_pauses_its_partition(monkeypatch: 
         loop.deliver(offset)
     loop.turn()
     stuck = loop.take()
-    while (record := loop.dispatcher.take_nowait()) is not None:
-        loop.dispatcher.finish(record, done=True)
+    while (record := take(loop.dispatcher)) is not None:
+        finish(loop.dispatcher, record, done=True)
     loop.turn()
     assert loop.client.paused == {("t.documents", 0)}
-    loop.dispatcher.finish(stuck, done=True)
+    finish(loop.dispatcher, stuck, done=True)
     loop.turn(2)
     loop.turn()
     assert loop.client.paused == set()
@@ -258,7 +260,7 @@ def test_closing_commits_first_and_does_not_wait_for_ever() -> None:
     loop = Loop()
     loop.deliver(0)
     loop.turn()
-    loop.dispatcher.finish(loop.take(), done=True)
+    finish(loop.dispatcher, loop.take(), done=True)
     loop.loop.close()
     assert loop.client.committed == {("t.documents", 0): 1}
     assert loop.client.closed

@@ -6,13 +6,16 @@ from typing import NoReturn
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.resources import spawn
+from offsetzero.consumers.run import Run
 from offsetzero.consumers.workers import ThreadWorkers
 
 
 class Broken:
     """In place of `Handling`, with a bug in it."""
 
-    def work(self, record: Record) -> NoReturn:
+    def work(self, run: Run) -> NoReturn:
+        run.begin()
         raise AssertionError("a bug of the runtime")
 
 
@@ -22,9 +25,11 @@ def test_a_crash_is_told_and_its_record_is_neither_done_nor_running() -> None:
     dispatcher = Dispatcher(SYSTEM)
     workers = ThreadWorkers(
         dispatcher,
-        Broken(),  # type: ignore[arg-type]
+        Broken,  # type: ignore[arg-type]
         1,
         lambda error: (told.append(error), crashed.set())[0],  # type: ignore[func-returns-value]
+        SYSTEM,
+        spawn,
     )
     workers.start()
     record = Record(OwnedPartition("documents", "id", 0), 0, b"k", b"v", [], 0)

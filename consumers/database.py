@@ -1,0 +1,119 @@
+"""Database groups: the effect, the event's outcome and what is published commit in one transaction."""
+
+from typing import Any
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from offsetzero.consumers import steps
+from offsetzero.consumers.calls import Call
+from offsetzero.consumers.context import Context
+from offsetzero.consumers.effects import Threads, argument_of, route_of
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.record import Record
+from offsetzero.consumers.transaction import checked, in_handler, own_database
+from offsetzero.producers import outbox
+from offsetzero.store import processed
+from offsetzero.store.availability import is_away
+from offsetzero.store.database import AsyncPool, Pool
+from offsetzero.store.processed import Outcome
+from offsetzero.store.script import Script, arun, run
+
+PROBE_SECONDS = 5.0  # how long our own database may take to show that a failure was another's
+MAX_BROKEN = 3  # times that a record may lose its connection while the database is well, before it is at fault
+
+
+class DatabaseEffects:
+    """One transaction for each event.
+
+    Args:
+        group: the declaration.
+        source: `ce_source` of what is published.
+        pool: connections for sync functions.
+        async_pool: connections for async handlers.
+        threads: of async groups, for their sync functions.
+    """
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        source: str,
+        pool: Pool,
+        async_pool: AsyncPool | None = None,
+        threads: Threads | None = None,
+    ) -> None:
+        self._group = group
+        self._source = source
+        self._pool = pool
+        self._async_pool = async_pool
+        self._threads = threads
+
+    def begin(self, call: Call) -> str | None:
+        if call.failure is None and call.route is None:
+            return "ignored"
+        if call.failure is None and not self._group.step and (call.route is None or call.route.prepare is None):
+            return None  # the claim inside the transaction is enough
+
+        def script() -> Script[str | None]:
+            if (yield from processed.find(call.identity)) is not None:
+                return "duplicate"
+            if self._group.step and not (yield from steps.start(call, self._group.name)):
+                yield from processed.claim(call.identity, Outcome.CANCELLED)
+                return Outcome.CANCELLED.value
+            return None
+
+        with own_database(), self._pool.connection() as connection:
+            verdict = run(connection, script())
+        if verdict is None and call.failure is not None:
+            raise call.failure
+        return verdict
+
+    def perform(self, call: Call, ctx: Context) -> str:
+        with own_database(), self._pool.connection() as connection, connection.transaction():
+            if not run(connection, processed.claim(call.identity, Outcome.APPLIED)):
+                return "duplicate"
+            with in_handler(connection, ctx):
+                checked(route_of(call).handler(argument_of(call), ctx))
+            run(connection, complete(self._group, call, ctx, self._source))
+        return Outcome.APPLIED.value
+
+    async def perform_async(self, call: Call, ctx: Context) -> str:
+        route = route_of(call)
+        if not route.is_async:
+            assert self._threads is not None  # noqa: S101 - the runtime gives them to every async group
+            return await self._threads.run(self.perform, call, ctx)
+        assert self._async_pool is not None  # noqa: S101
+        with own_database():
+            async with self._async_pool.connection() as connection, connection.transaction():
+                if not await arun(connection, processed.claim(call.identity, Outcome.APPLIED)):
+                    return "duplicate"
+                with in_handler(connection, ctx):
+                    await route.handler(argument_of(call), ctx)
+                await arun(connection, complete(self._group, call, ctx, self._source))
+        return Outcome.APPLIED.value
+
+    def is_away(self, error: BaseException, record: Record) -> bool:
+        if not isinstance(error, psycopg.Error | PoolTimeout) or not is_away(error):
+            return False
+        try:  # a handler may use other databases, or end its own connection: ask ours
+            with self._pool.connection(timeout=PROBE_SECONDS) as connection:
+                connection.execute("SELECT 1")
+        except Exception as probed:
+            return is_away(probed)
+        record.broken += 1  # ours is well again: an outage that just ended, or a record that breaks its connection
+        return record.broken <= MAX_BROKEN
+
+
+def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str) -> Script[None]:
+    """After the handler, in its transaction: what it published, and its step of the run."""
+    for event, given in ctx.outgoing:
+        metadata: dict[str, Any] = {
+            "source": source,
+            "run_id": call.meta.run_id,
+            "correlation_id": call.meta.correlation_id,
+            "causation_id": call.meta.id,
+            **given,
+        }
+        yield from outbox.record(event, **metadata)
+    if group.step:
+        yield from steps.succeed(call, group.name, ctx.warnings, source)

@@ -1,0 +1,111 @@
+"""Puts the workers of a group together, each kind of group with its own effects."""
+
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from offsetzero.clock import Clock
+from offsetzero.consumers.calls import Call, CallReader
+from offsetzero.consumers.context import Context
+from offsetzero.consumers.database import DatabaseEffects
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.effects import AtLeastOnce, Effects, Threads
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.handling import AsyncHandling, Handling
+from offsetzero.consumers.resources import Resources
+from offsetzero.consumers.settle import Settler
+from offsetzero.consumers.tally import Tally
+from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers
+from offsetzero.producers.log import LogProducer
+from offsetzero.settings import Settings
+from offsetzero.store.database import Pool
+from offsetzero.topics.names import Names
+
+MAX_THREADS = 32  # for the sync parts of an async group
+
+
+class Maker:
+    """Has what all workers of a group share.
+
+    Args:
+        group: the declaration.
+        settings: given to handlers.
+        reader: reads records.
+        settler: carries out what follows from a failure.
+        clock: for how long handlings take.
+        names: topic names on the cluster.
+        producer: of this group.
+        pool: connections for sync functions; None in a group without a database.
+    """
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        settings: Settings,
+        reader: CallReader,
+        settler: Settler,
+        clock: Clock,
+        names: Names,
+        producer: LogProducer,
+        pool: Pool | None,
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._reader = reader
+        self._settler = settler
+        self._clock = clock
+        self._names = names
+        self._producer = producer
+        self._pool = pool
+
+    def threads(
+        self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
+    ) -> ThreadWorkers:
+        """Workers of a group whose functions are all sync."""
+        source, pool = self._settings.source, self._pool
+        effects: Effects = (
+            DatabaseEffects(self._group, source, pool)
+            if pool is not None
+            else AtLeastOnce(self._producer, self._names, source)
+        )
+
+        def handling() -> Handling:
+            tally = Tally(self._group.name)
+            return Handling(self._reader, effects, self._settler, self._context, self._clock, tally)
+
+        return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn)
+
+    def loop(
+        self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
+    ) -> LoopWorkers:
+        """Workers of a group that has an async function."""
+        executor = ThreadPoolExecutor(min(count, MAX_THREADS), thread_name_prefix="handler")
+        threads = Threads(executor)
+        source, pool = self._settings.source, self._pool
+        effects: Effects
+        opened: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        closed: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        if pool is not None:
+            async_pool = resources.async_pool(min(count, MAX_THREADS), self._group.name)
+            effects = DatabaseEffects(self._group, source, pool, async_pool, threads)
+            opened, closed = async_pool.open, async_pool.close
+        else:
+            effects = AtLeastOnce(self._producer, self._names, source, threads)
+        handling = AsyncHandling(
+            self._reader,
+            effects,
+            self._settler,
+            self._context,
+            self._clock,
+            Tally(self._group.name),
+            threads,
+            begins_in_loop=pool is None,
+        )
+        return LoopWorkers(dispatcher, handling, count, executor, opened, closed, crashed, resources.spawn)
+
+    def _context(self, call: Call) -> Context:
+        return Context(call, self._settings, self._pool)
+
+
+async def _nothing() -> None:
+    pass

@@ -1,0 +1,71 @@
+"""What the runtime takes from outside: clients, connections, threads. A simulation puts its own in their place."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from confluent_kafka import Consumer
+
+from offsetzero.client_log import LOGGER, watched
+from offsetzero.producers.log import LogProducer
+from offsetzero.settings import Settings
+from offsetzero.store.database import AsyncPool, Pool, async_pool, pool
+from offsetzero.topics import cluster
+from offsetzero.topics.catalogue import SCHEMAS, TOPICS, group_topics
+
+
+class Thread(Protocol):
+    """As much of `threading.Thread` as the runtime uses."""
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+Spawn: TypeAlias = Callable[[Callable[[], None], str], Thread]
+"""Makes a thread of a function and a name; it is not started."""
+
+
+def spawn(run: Callable[[], None], name: str) -> Thread:
+    """A daemon: a handler that never returns must not keep the process from ending."""
+    return threading.Thread(target=run, name=name, daemon=True)
+
+
+class Resources:
+    """The real ones.
+
+    Args:
+        settings: of this process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    spawn: Spawn = staticmethod(spawn)
+
+    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+        """A Kafka consumer; the polling thread owns and closes it."""
+        return Consumer(watched({**config}), logger=LOGGER)
+
+    def producer(self, **options: Any) -> LogProducer:
+        """A producer; its user closes it."""
+        return LogProducer(self._settings, **options)
+
+    def pool(self, size: int, name: str) -> Pool:
+        """Connections to the database; its user closes it."""
+        return pool(self._settings, size, name=name)
+
+    def async_pool(self, size: int, name: str) -> AsyncPool:
+        """The same for async functions; opened and closed in their loop."""
+        return async_pool(self._settings, size, name=name)
+
+    def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
+        """The ids of the group's source and retry topics; its own are made if missing.
+
+        Raises:
+            TopicError: a source is missing, or a topic cannot be used as it is.
+        """
+        partitions = cluster.partition_count(self._settings, sources)
+        own = group_topics(group, partitions, tiers)
+        cluster.ensure(self._settings, [*own, *(topic for topic in TOPICS if topic.name == SCHEMAS)])
+        return cluster.topic_ids(self._settings, [*sources, *(f"{group}.{tier}" for tier in tiers)])

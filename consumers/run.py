@@ -1,0 +1,61 @@
+"""A run: the records that a worker took at once, and how far it has come with them."""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from offsetzero.consumers.record import Record
+
+
+class Ending(Enum):
+    """How the work on a record ended."""
+
+    DONE = auto()
+    LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
+    AGAIN = auto()  # the group's database, or the topic `schemas`, is away: the same attempt, a little later
+
+
+class Run:
+    """Records that one worker took at once, so that short handlings share the price of handing over.
+
+    The worker moves each from `waiting` to `running` to `ended`. The deques are its only link with the dispatcher,
+    which may take out of them at any time what has not begun, and what has ended, when the worker is held up:
+    `popleft` and `append` are atomic, so that each record is taken by one of the two.
+    """
+
+    __slots__ = ("abandoned", "begun_at", "count", "ended", "running", "taken_at", "waiting")
+
+    def __init__(self, records: Sequence[Record], taken_at: float, *, whole: bool = False) -> None:
+        """As taken; `whole` for records that are worked on in one call and cannot be shared out again."""
+        self.waiting: deque[Record] = deque(() if whole else records)
+        self.running: tuple[Record, ...] = tuple(records) if whole else ()
+        self.ended: deque[tuple[Record, Ending]] = deque()
+        self.count = len(records)
+        self.taken_at = taken_at
+        self.begun_at = taken_at
+        self.abandoned = False
+        """Its running records were taken from its worker: what they come to is of no interest."""
+
+    def begin(self) -> Record | None:
+        """The next record to work on, None when none is left; one whose partition was revoked is skipped.
+
+        It shows as running before its partition is looked at: whoever revokes the partition sees one or the other.
+        """
+        while True:
+            try:
+                record = self.waiting.popleft()
+            except IndexError:
+                self.running = ()
+                return None
+            self.running = (record,)
+            if record.owned.active:
+                return record
+            self.ended.append((record, Ending.LEFT))
+
+    def begin_all(self) -> tuple[Record, ...]:
+        """Those of a whole run whose partitions are still owned."""
+        for record in self.running:
+            if not record.owned.active:
+                self.ended.append((record, Ending.LEFT))
+        self.running = tuple(record for record in self.running if record.owned.active)
+        return self.running
