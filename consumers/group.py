@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.declaring import check_event, check_function, check_limits
@@ -60,6 +60,8 @@ class ConsumerGroup:
         per_key: records of one key that are handled at once; over 1, events of a key lose their order.
         per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; None for no limit.
         timeout: seconds that one handling may take before its record is retried; None for no limit.
+        start: where a new group begins in the partitions that its sources have then: at the `earliest` record that is
+            kept, or behind the `latest`. What comes later (partitions, sources, retries) is read from its beginning.
 
     Raises:
         ConfigurationError: for a name that cannot be a group's, or what does not go together.
@@ -77,6 +79,7 @@ class ConsumerGroup:
         per_key: int = 1,
         per_tenant: int | None = None,
         timeout: float | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
@@ -85,12 +88,20 @@ class ConsumerGroup:
         check_limits(name, concurrency=concurrency, per_key=per_key, per_tenant=per_tenant, timeout=timeout)
         if step and not database:
             raise ConfigurationError(f"group {name}: step=True needs the database, where runs and their steps are")
+        if start not in ("earliest", "latest"):
+            raise ConfigurationError(f"group {name}: start is {start!r}; it must be 'earliest' or 'latest'")
+        if start == "latest" and not database:
+            raise ConfigurationError(
+                f"group {name}: start='latest' needs the database: only a row there tells a new group from one whose"
+                " committed offsets have expired"
+            )
         self.name = name
         self.step = step
         self.database = database
         self.per_key = per_key
         self.per_tenant = per_tenant
         self.timeout = timeout
+        self.start = start
         self.routes: dict[str, Route] = {}
         self.tombstones: Route | None = None
         self.on_setup: Setup | None = None

@@ -75,3 +75,14 @@ def test_whatever_can_be_called_with_two_arguments_is_taken(group: ConsumerGroup
         ConsumerGroup("audit").prepare(DocumentUploaded)(function)
         group.tombstone(function)
     group.setup(lambda connection: None)
+
+
+def test_a_start_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="start is 'newest'; it must be 'earliest' or 'latest'"):
+        ConsumerGroup("audit", start="newest")  # type: ignore[arg-type]
+    assert ConsumerGroup("audit", start="latest").start == "latest"
+
+
+def test_a_group_without_a_database_cannot_start_at_the_latest() -> None:
+    with pytest.raises(ConfigurationError, match="start='latest' needs the database"):
+        ConsumerGroup("audit", start="latest", database=False)
