@@ -5,6 +5,7 @@
     ├── SchemaError             contracts and the codec
     │   ├── InvalidEvent        data or attributes that no event may have
     │   ├── DecodeError         bytes that cannot be read as what they claim to be
+    │   ├── UnreadableEvent     found when a handler looked at its event: poison
     │   ├── UnknownSchema       a fingerprint that no contract and no record of `schemas` explains
     │   └── IncompatibleSchema  a contract that old readers or writers could not live with
     ├── SchemasUnavailable      the topic `schemas` cannot be read now: transient, never poison
@@ -44,6 +45,10 @@ class InvalidEvent(SchemaError):
 
 class DecodeError(SchemaError):
     """Bytes that cannot be read as what they claim to be."""
+
+
+class UnreadableEvent(DecodeError):
+    """An event whose bytes are sound and whose values its model refuses; raised by every look at it."""
 
 
 class UnknownSchema(DecodeError):

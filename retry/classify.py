@@ -12,8 +12,8 @@ import psycopg
 from pydantic import ValidationError
 
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.errors import PublishError
-from offsetzero.retry.failures import Bug, Failure, FailureClass, Permanent, ProviderDown, Throttled, Transient
+from offsetzero.errors import PublishError, UnreadableEvent
+from offsetzero.retry.failures import Bug, Failure, FailureClass, Permanent, Poison, ProviderDown, Throttled, Transient
 
 TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,3})?", re.ASCII)
@@ -51,6 +51,8 @@ def _other(error: BaseException) -> Failure:
     said = _said(error)
     if isinstance(error, BaseExceptionGroup):
         return _worst(error, said)
+    if isinstance(error, UnreadableEvent):  # found when the handler looked; other bytes it decodes are its own affair
+        return Poison("unreadable", said)
     if isinstance(error, ValidationError):
         return Permanent("invalid", f"{error.error_count()} invalid fields of {error.title}")
     if isinstance(error, psycopg.Error) and _is_passing(error):

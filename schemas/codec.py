@@ -1,4 +1,4 @@
-"""Events as bytes: Avro single-object encoding, read strictly and through schema evolution (design 4)."""
+"""Events as bytes: Avro single-object encoding, read strictly and through schema evolution (design section 4)."""
 
 import io
 from collections.abc import Callable
@@ -12,6 +12,8 @@ from offsetzero.schemas import avro, documents, frozen, runs, writer
 from offsetzero.schemas.datum import BadValue, Prepare, compile_prepare
 from offsetzero.schemas.defaults import convert_defaults
 from offsetzero.schemas.event import Event, event_class
+from offsetzero.schemas.fields import compile_convert
+from offsetzero.schemas.lazy import Make, compile_lazy
 from offsetzero.schemas.structured import is_json
 from offsetzero.schemas.writer import AvroSchema
 
@@ -26,14 +28,28 @@ _HEADER = len(MARKER) + 8
 class _Model:
     """An event model with all that is compiled from it: its schema writes, and is what the reader expects."""
 
-    __slots__ = ("event", "header", "prepare", "reader", "schema")
+    __slots__ = ("convert", "event", "header", "lazy", "prepare", "read", "reader", "schema")
 
     def __init__(self, event: type[Event]) -> None:
         self.event = event
         self.schema = writer.of(avro.schema_of(event))
         self.header = MARKER + bytes.fromhex(self.schema.fingerprint)
         self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
+        self.read = self.schema.read
+        self.convert = compile_convert(self.schema.parsed, self.schema.named)
         self.reader = convert_defaults(writer.of(avro.schema_of(event)))
+        self.lazy = compile_lazy(event)
+
+    def make(self, values: tuple[Any, ...]) -> Event:
+        """The event that was written with this process's own schema."""
+        try:
+            fields = self.convert(values)
+        except (ValueError, OverflowError) as error:
+            raise DecodeError(f"{self.schema.name}: {type(error).__name__}: {error}") from error
+        return self.validate(fields)
+
+    def validate(self, fields: dict[str, Any]) -> Event:
+        return _validated(self.event.event_type, lambda: self.event.model_validate(fields))
 
 
 class Codec:
@@ -61,7 +77,7 @@ class Codec:
             InvalidEvent: a value that its type does not allow: a naive datetime, an int over 64 bits, …
             SchemaError: the model has no Avro form.
         """
-        model = self._model(type(event))
+        model = self._model(event.__class__)  # `type` would not look at an event that was only read
         out = io.BytesIO()
         out.write(model.header)
         try:
@@ -75,33 +91,39 @@ class Codec:
             raise InvalidEvent(f"{event.event_type}: a value that contains itself") from None
         return out.getvalue()
 
-    def decode(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
-        """The event that a payload holds, in the shape of this process's model.
+    def read(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
+        """The event that a payload holds: all its bytes are read now, its model is made at the first look at it.
 
         Args:
             event_type: says which model.
             payload: Avro single-object encoding, or JSON.
-            content_type: of the payload; only a JSON type makes a difference.
+            content_type: of the payload; only a JSON type makes a difference, that of being validated at once.
+
+        Returns:
+            An event that equals what `decode` returns. When the model refuses the values, every look at it raises
+            `UnreadableEvent`.
+
+        Raises:
+            DecodeError: not a well-formed payload of that type; it is poison.
+            UnknownSchema: its writer schema is nowhere to be found.
+        """
+        if is_json(content_type):
+            return self.decode(event_type, payload, content_type)
+        model = self._model_of(event_type)
+        return model.lazy(*self._read(model, event_type, payload))
+
+    def decode(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
+        """The event that a payload holds, in the shape of this process's model; like `read`, but made at once.
 
         Raises:
             DecodeError: not a well-formed event of that type; such a payload is poison.
             UnknownSchema: its writer schema is nowhere to be found.
         """
-        event = event_class(event_type)
-        if event is None:
-            raise DecodeError(f"no model for the event type {event_type!r} here: import its module")
+        model = self._model_of(event_type)
         if is_json(content_type):
-            return _validated(event_type, lambda: event.model_validate_json(payload))
-        model = self._model(event)
-        written = self._writer_of(payload, model.schema)
-        if not _same_record(written, model.schema):
-            raise DecodeError(
-                f"{event_type}: the payload was written as {written.name}, which is another record than "
-                f"{model.schema.name}"
-            )
-        written.check(payload, _HEADER)
-        fields = _read(payload, written, model.reader)
-        return _validated(event_type, lambda: event.model_validate(fields))
+            return _validated(event_type, lambda: model.event.model_validate_json(payload))
+        make, raw = self._read(model, event_type, payload)
+        return make(raw)
 
     def decode_fields(self, payload: bytes) -> dict[str, Any]:
         """The fields as they were written, by the writer's schema alone; no model is needed. For tools.
@@ -111,8 +133,7 @@ class Codec:
             UnknownSchema: its writer schema is nowhere to be found.
         """
         written = self._writer_of(payload, None)
-        written.check(payload, _HEADER)
-        return _read(payload, written, None)
+        return _resolved(payload, written, None)
 
     def knows(self, event_type: str, payload: bytes) -> bool:
         """Whether the payload's fingerprint belongs to a schema of that event type; the rest is not read.
@@ -134,6 +155,24 @@ class Codec:
     def schema(self, event: type[Event]) -> AvroSchema:
         """The schema with which this process writes events of a model."""
         return self._model(event).schema
+
+    def _read(self, model: _Model, event_type: str, payload: bytes) -> tuple[Make, Any]:
+        """What the payload holds, and what makes an event of it."""
+        if payload.startswith(model.header):
+            return model.make, model.read(payload, _HEADER)
+        written = self._writer_of(payload, model.schema)
+        if not _same_record(written, model.schema):
+            raise DecodeError(
+                f"{event_type}: the payload was written as {written.name}, which is another record than "
+                f"{model.schema.name}"
+            )
+        return model.validate, _resolved(payload, written, model.reader)
+
+    def _model_of(self, event_type: str) -> _Model:
+        event = event_class(event_type)
+        if event is None:
+            raise DecodeError(f"no model for the event type {event_type!r} here: import its module")
+        return self._models.get(event) or self._model(event)
 
     def _model(self, event: type[Event]) -> _Model:
         model = self._models.get(event)
@@ -204,7 +243,9 @@ def _same_record(written: AvroSchema, model: AvroSchema) -> bool:
     return written.name in (model.name, *model.parsed.get("aliases", ()))
 
 
-def _read(payload: bytes, written: AvroSchema, reader: Any) -> dict[str, Any]:
+def _resolved(payload: bytes, written: AvroSchema, reader: Any) -> dict[str, Any]:
+    """The fields as the reader's schema has them; fastavro sees only bytes that are one datum of the writer's."""
+    written.read(payload, _HEADER)
     source = io.BytesIO(payload)
     source.seek(_HEADER)
     try:

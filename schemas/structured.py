@@ -4,6 +4,7 @@ import base64
 import binascii
 import json
 from email.message import Message as MediaType
+from functools import lru_cache
 from typing import Any
 
 from offsetzero.errors import InvalidEvent
@@ -22,6 +23,7 @@ def claims(media_type: str) -> bool:
 _MAX_MEDIA_TYPE = 1000
 
 
+@lru_cache(256)  # the parser takes longer than the rest of an event
 def is_json(media_type: str | None) -> bool:
     """Whether data of that content type are JSON."""
     return media_type is not None and _parse_media_type(media_type)[0].endswith(("/json", "+json"))

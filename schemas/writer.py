@@ -11,7 +11,7 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from offsetzero.errors import SchemaError
 from offsetzero.schemas.avro import Schema, to_json
-from offsetzero.schemas.wire import Check, compile_check
+from offsetzero.schemas.reader import Read, compile_read
 
 MAX_SCHEMA_CHARS = 256 * 1024
 _MAX_NESTING = 64
@@ -36,9 +36,9 @@ class AvroSchema:
         return str(self.parsed["name"])
 
     @cached_property
-    def check(self) -> Check:
-        """Refuses bytes that are not exactly one datum of this schema."""
-        return compile_check(self.parsed, self.named)
+    def read(self) -> Read:
+        """Reads exactly one datum of this schema, strictly, as the values that are on the wire."""
+        return compile_read(self.parsed, self.named)
 
 
 def load(text: str) -> AvroSchema:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import BaseModel, ValidationError
 
-from offsetzero.errors import DecodeError, InvalidEvent, PublishError
+from offsetzero.errors import DecodeError, InvalidEvent, PublishError, UnreadableEvent
 from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import FailureClass, Permanent
 from support import ManualClock
@@ -55,6 +55,7 @@ def status(code: int, **headers: str) -> httpx.HTTPStatusError:
         (PublishError("too large", code="MSG_SIZE_TOO_LARGE"), FailureClass.BUG),
         (invalid(), FailureClass.PERMANENT),
         (DecodeError("raised by a handler: the record was fine"), FailureClass.BUG),
+        (UnreadableEvent("raised by a look at the handler's own event"), FailureClass.POISON),
         (InvalidEvent("raised by a handler: it published nonsense"), FailureClass.BUG),
         (socket.gaierror(-2, "no such host"), FailureClass.TRANSIENT),
         (OSError(errno.EHOSTUNREACH, "no route"), FailureClass.TRANSIENT),
