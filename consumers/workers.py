@@ -170,7 +170,8 @@ class LoopWorkers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._flush()
+        self._dispatcher.end(self._ended)
+        self._handling.tell()
         await self._closed()
 
     def _pump(self) -> None:
@@ -200,6 +201,7 @@ class LoopWorkers:
     def _flush(self) -> None:
         ended, self._ended = self._ended, []
         self._dispatcher.end(ended)
+        self._handling.tell()
         self._pump()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
