@@ -1,5 +1,6 @@
 """What a handler is given besides the event."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -131,14 +132,26 @@ class BatchContext:
     """One call of a batch handler.
 
     Attributes:
-        contexts: of the events, in their order: metadata, record, attempt, warnings and publishing of each.
         settings: of this process.
-        connection: the transaction of all; None in a group without a database.
+        connection: the transaction of all events; None in a group without a database.
     """
 
-    __slots__ = ("connection", "contexts", "settings")
+    __slots__ = ("_contexts", "_make", "connection", "settings")
 
-    def __init__(self, contexts: list[Context], settings: Settings) -> None:
-        self.contexts = contexts
+    def __init__(self, make: Callable[[], list[Context]], settings: Settings) -> None:
+        self._make = make
+        self._contexts: list[Context] | None = None
         self.settings = settings
         self.connection: Any = None
+
+    @property
+    def contexts(self) -> list[Context]:
+        """Of the events, in their order: metadata, record and attempt of each, and `publish` with its causation."""
+        if self._contexts is None:
+            self._contexts = self._make()
+        return self._contexts
+
+    @property
+    def used(self) -> list[Context]:
+        """The contexts, if the handler has looked at them."""
+        return self._contexts or []

@@ -1,5 +1,6 @@
 """Database groups: the effect, the event's outcome and what is published commit in one transaction."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -7,12 +8,13 @@ from psycopg_pool import PoolTimeout
 
 from offsetzero.consumers import steps
 from offsetzero.consumers.calls import Call
-from offsetzero.consumers.context import Context
-from offsetzero.consumers.effects import Threads, argument_of, route_of
-from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.context import BatchContext, Context
+from offsetzero.consumers.effects import MakeContext, Threads, argument_of, route_of
+from offsetzero.consumers.group import Batch, ConsumerGroup
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.transaction import checked, in_handler, own_database
 from offsetzero.producers import outbox
+from offsetzero.settings import Settings
 from offsetzero.store import processed
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import AsyncPool, Pool
@@ -28,7 +30,7 @@ class DatabaseEffects:
 
     Args:
         group: the declaration.
-        source: `ce_source` of what is published.
+        settings: of this process.
         pool: connections for sync functions.
         async_pool: connections for async handlers.
         threads: of async groups, for their sync functions.
@@ -37,13 +39,13 @@ class DatabaseEffects:
     def __init__(
         self,
         group: ConsumerGroup,
-        source: str,
+        settings: Settings,
         pool: Pool,
         async_pool: AsyncPool | None = None,
         threads: Threads | None = None,
     ) -> None:
         self._group = group
-        self._source = source
+        self._settings = settings
         self._pool = pool
         self._async_pool = async_pool
         self._threads = threads
@@ -74,7 +76,7 @@ class DatabaseEffects:
                 return "duplicate"
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
-            run(connection, complete(self._group, call, ctx, self._source))
+            run(connection, complete(self._group, call, ctx, self._settings.source))
         return Outcome.APPLIED.value
 
     async def perform_async(self, call: Call, ctx: Context) -> str:
@@ -89,8 +91,20 @@ class DatabaseEffects:
                     return "duplicate"
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
-                await arun(connection, complete(self._group, call, ctx, self._source))
+                await arun(connection, complete(self._group, call, ctx, self._settings.source))
         return Outcome.APPLIED.value
+
+    def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
+        with own_database(), self._pool.connection() as connection, connection.transaction():
+            new = run(connection, processed.claim_all([call.identity for call in calls], Outcome.APPLIED))
+            fresh = [call for call, is_new in zip(calls, new, strict=True) if is_new]
+            if fresh:
+                ctx = BatchContext(lambda: [context(call) for call in fresh], self._settings)
+                with in_handler(connection, ctx):
+                    checked(handler.handler([call.event for call in fresh], ctx))
+                for call, one in zip(fresh, ctx.used, strict=bool(ctx.used)):
+                    run(connection, complete(self._group, call, one, self._settings.source))
+        return [Outcome.APPLIED.value if is_new else "duplicate" for is_new in new]
 
     def is_away(self, error: BaseException, record: Record) -> bool:
         if not isinstance(error, psycopg.Error | PoolTimeout) or not is_away(error):

@@ -3,13 +3,13 @@
 import asyncio
 import contextvars
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from offsetzero.consumers.calls import Call
-from offsetzero.consumers.context import Context
-from offsetzero.consumers.group import Route
+from offsetzero.consumers.context import BatchContext, Context
+from offsetzero.consumers.group import Batch, Route
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.transaction import HandlerRaised, NotNow, checked, is_async
 from offsetzero.errors import PublishError
@@ -18,10 +18,13 @@ from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.schemas.codec import Codec
+from offsetzero.settings import Settings
 from offsetzero.store.processed import Outcome
 from offsetzero.topics.names import Names
 
 T = TypeVar("T")
+MakeContext: TypeAlias = Callable[[Call], Context]
+"""Makes what a handler is given."""
 
 
 class Effects(Protocol):
@@ -47,6 +50,14 @@ class Effects(Protocol):
 
     async def perform_async(self, call: Call, ctx: Context) -> str:
         """The same in an event loop."""
+        ...
+
+    def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
+        """Call a batch handler with those that were not handled before; returns the outcome of each.
+
+        Raises:
+            HandlerRaised, NotNow: as `perform`, for all of them.
+        """
         ...
 
     def is_away(self, error: BaseException, record: Record) -> bool:
@@ -91,14 +102,14 @@ class AtLeastOnce:
     Args:
         producer: appends what handlers publish.
         names: topic names on the cluster.
-        source: `ce_source` of what is published.
+        settings: of this process.
         threads: of async groups, for their sync functions.
     """
 
-    def __init__(self, producer: LogProducer, names: Names, source: str, threads: Threads | None = None) -> None:
+    def __init__(self, producer: LogProducer, names: Names, settings: Settings, threads: Threads | None = None) -> None:
         self._producer = producer
         self._names = names
-        self._source = source
+        self._settings = settings
         self._threads = threads
         self._codec = Codec()
         self._schemas = SchemaPublisher(producer, names)
@@ -141,6 +152,19 @@ class AtLeastOnce:
                     raise NotNow from error
         return Outcome.APPLIED.value
 
+    def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
+        ctx = BatchContext(lambda: [context(call) for call in calls], self._settings)
+        try:
+            checked(handler.handler([call.event for call in calls], ctx))
+        except BaseException as error:
+            raise HandlerRaised from error
+        sent = [
+            delivery for call, one in zip(calls, ctx.used, strict=bool(ctx.used)) for delivery in self.send(call, one)
+        ]
+        for delivery in sent:
+            _await_answer(delivery)
+        return [Outcome.APPLIED.value] * len(calls)
+
     def is_away(self, error: BaseException, record: Record) -> bool:
         return False
 
@@ -154,7 +178,7 @@ class AtLeastOnce:
         deliveries = []
         for number, (event, given) in enumerate(ctx.outgoing):
             attributes: Any = {
-                "source": self._source,
+                "source": self._settings.source,
                 "event_id": _derived_id(call, number),
                 "run_id": call.meta.run_id,
                 "correlation_id": call.meta.correlation_id,

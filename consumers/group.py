@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from offsetzero.consumers.context import Context
+from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.declaring import check_event, check_function, check_limits
 from offsetzero.consumers.transaction import is_async
 from offsetzero.errors import ConfigurationError
@@ -19,6 +19,7 @@ E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[E, Context], Awaitable[None] | None]
 Prepare: TypeAlias = Callable[[E, Context], Any]
 Tombstone: TypeAlias = Callable[[str | None, Context], Awaitable[None] | None]
+BatchHandler: TypeAlias = Callable[[list[Any], BatchContext], None]
 Setup: TypeAlias = Callable[[Connection], None]
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 
@@ -33,9 +34,17 @@ class Route:
     """Whether the handler is."""
 
     @staticmethod
-    def to(handler: Callable[[Any, Context], Any], prepare: Callable[[Any, Context], Any] | None = None) -> "Route":
+    def to(handler: Callable[[Any, Any], Any], prepare: Callable[[Any, Context], Any] | None = None) -> "Route":
         """The route to a handler."""
         return Route(handler, prepare, is_async(handler))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What handles many events in one call."""
+
+    handler: Callable[[list[Any], BatchContext], Any]
+    size: int
 
 
 class ConsumerGroup:
@@ -104,6 +113,7 @@ class ConsumerGroup:
         self.start = start
         self.routes: dict[str, Route] = {}
         self.tombstones: Route | None = None
+        self.batched: Batch | None = None
         self.on_setup: Setup | None = None
         self._topics = list(topics) if topics is not None else None
         self._policy = RetryPolicy(tiers) if tiers is not None else None
@@ -123,6 +133,8 @@ class ConsumerGroup:
 
         def declare(function: Handler[E]) -> Handler[E]:
             check_function(self.name, "handler", function, ("event", "ctx"))
+            if self.batched is not None:
+                raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
             if event.event_type in self.routes:
                 raise ConfigurationError(f"group {self.name}: two handlers for {event.event_type}")
             self.routes[event.event_type] = Route.to(function, self._prepares.get(event.event_type))
@@ -152,6 +164,43 @@ class ConsumerGroup:
 
         return declare
 
+    def batch(self, *events: type[Event], size: int = 500) -> Callable[[BatchHandler], BatchHandler]:
+        """Declare what handles many events in one call and one transaction: a sync function of a list of events
+        and a `BatchContext`.
+
+        The list holds events of all the declared types, those of a key in their order; an event that was handled
+        before is not in it. When the function raises, the transaction is rolled back and the list is halved, in
+        order, until only the failing events are left: they are retried, the others have their effect once.
+
+        Args:
+            events: the types; what else the topics carry is ignored, as are tombstones.
+            size: events in one call at most; fewer when no more are there.
+
+        Raises:
+            ConfigurationError: what is declared cannot work; with its place.
+        """
+        if not events:
+            raise ConfigurationError(
+                f"group {self.name}: batch: name event types: @{self.name}.batch(DocumentUploaded)"
+            )
+        for event in events:
+            check_event(self.name, "batch", event)
+
+        def declare(function: BatchHandler) -> BatchHandler:
+            check_function(self.name, "batch", function, ("events", "ctx"), sync=True)
+            check_limits(self.name, size=size)
+            if self.batched is not None or self.routes or self.tombstones:
+                raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
+            if self.step or self.per_key > 1 or self.per_tenant is not None:
+                raise ConfigurationError(
+                    f"group {self.name}: batch does not go with step, per_key and per_tenant, made for single events"
+                )
+            self.batched = Batch(function, size)
+            self.routes = {event.event_type: Route.to(function) for event in events}
+            return function
+
+        return declare
+
     def setup(self, function: Setup) -> Setup:
         """Declare what a process does before its first record, such as making the group's own tables.
 
@@ -166,6 +215,8 @@ class ConsumerGroup:
     def tombstone(self, function: Tombstone) -> Tombstone:
         """Declare what handles records without data: a function of the key, as text, and a `Context`."""
         check_function(self.name, "tombstone", function, ("key", "ctx"))
+        if self.batched is not None:
+            raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
         self.tombstones = Route.to(function)
         return function
 

@@ -1,13 +1,11 @@
 """One record from reading to its outcome: the same steps for sync and async handlers."""
 
 import asyncio
-from collections.abc import Callable
 
 from offsetzero import logs
 from offsetzero.clock import Clock
 from offsetzero.consumers.calls import Call, CallReader, LooksUp
-from offsetzero.consumers.context import Context
-from offsetzero.consumers.effects import Effects, Threads, route_of
+from offsetzero.consumers.effects import Effects, MakeContext, Threads, route_of
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.run import Ending, Run
 from offsetzero.consumers.settle import Settler, not_now
@@ -36,7 +34,7 @@ class Handling:
         reader: CallReader,
         effects: Effects,
         settler: Settler,
-        context: Callable[[Call], Context],
+        context: MakeContext,
         clock: Clock,
         tally: Tally,
     ) -> None:
@@ -99,7 +97,7 @@ class AsyncHandling:
         reader: CallReader,
         effects: Effects,
         settler: Settler,
-        context: Callable[[Call], Context],
+        context: MakeContext,
         clock: Clock,
         tally: Tally,
         threads: Threads,

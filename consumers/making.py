@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from offsetzero.clock import Clock
+from offsetzero.consumers.batches import BatchHandling
 from offsetzero.consumers.calls import Call, CallReader
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.database import DatabaseEffects
@@ -62,15 +63,17 @@ class Maker:
         self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
     ) -> ThreadWorkers:
         """Workers of a group whose functions are all sync."""
-        source, pool = self._settings.source, self._pool
+        settings, pool = self._settings, self._pool
         effects: Effects = (
-            DatabaseEffects(self._group, source, pool)
+            DatabaseEffects(self._group, settings, pool)
             if pool is not None
-            else AtLeastOnce(self._producer, self._names, source)
+            else AtLeastOnce(self._producer, self._names, settings)
         )
 
-        def handling() -> Handling:
+        def handling() -> Handling | BatchHandling:
             tally = Tally(self._group.name)
+            if (batch := self._group.batched) is not None:
+                return BatchHandling(batch, self._reader, effects, self._settler, self._context, self._clock, tally)
             return Handling(self._reader, effects, self._settler, self._context, self._clock, tally)
 
         return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn)
@@ -81,16 +84,16 @@ class Maker:
         """Workers of a group that has an async function."""
         executor = ThreadPoolExecutor(min(count, MAX_THREADS), thread_name_prefix="handler")
         threads = Threads(executor)
-        source, pool = self._settings.source, self._pool
+        settings, pool = self._settings, self._pool
         effects: Effects
         opened: Callable[[], Coroutine[Any, Any, None]] = _nothing
         closed: Callable[[], Coroutine[Any, Any, None]] = _nothing
         if pool is not None:
             async_pool = resources.async_pool(min(count, MAX_THREADS), self._group.name)
-            effects = DatabaseEffects(self._group, source, pool, async_pool, threads)
+            effects = DatabaseEffects(self._group, settings, pool, async_pool, threads)
             opened, closed = async_pool.open, async_pool.close
         else:
-            effects = AtLeastOnce(self._producer, self._names, source, threads)
+            effects = AtLeastOnce(self._producer, self._names, settings, threads)
         handling = AsyncHandling(
             self._reader,
             effects,

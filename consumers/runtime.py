@@ -104,7 +104,7 @@ class GroupRuntime:
                 connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, group.name))
                 self._set_up(connections)
             lanes = KeyLanes(group.per_key, group.per_tenant, tenant_of)
-            dispatcher = self._dispatcher = Dispatcher(self._clock, lanes)
+            dispatcher = self._dispatcher = Dispatcher(self._clock, lanes, group.batched.size if group.batched else 0)
             loop = PollLoop(
                 self._config(),
                 {name: topic_ids[name] for name in self._sources},

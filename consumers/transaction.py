@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from offsetzero.consumers.context import Context
+from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.retry.failures import Bug
 from offsetzero.store.availability import is_away, is_conflict
 
@@ -33,7 +33,9 @@ def own_database() -> Generator[None]:
 
 
 @contextmanager
-def in_handler(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], ctx: Context) -> Generator[None]:
+def in_handler(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], ctx: Context | BatchContext
+) -> Generator[None]:
     """Give the handler the transaction, and see that it leaves it in a state that can be committed.
 
     Raises:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from offsetzero.clock import Clock
+from offsetzero.consumers.batches import BatchHandling
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.handling import AsyncHandling, Handling
 from offsetzero.consumers.record import Record
@@ -52,7 +53,7 @@ class ThreadWorkers:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        handling: Callable[[], Handling],
+        handling: Callable[[], Handling | BatchHandling],
         count: int,
         crashed: Callable[[BaseException], None],
         clock: Clock,

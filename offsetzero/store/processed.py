@@ -1,5 +1,6 @@
 """Terminal outcomes of events: what makes the effect of an event happen once for a group."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,3 +53,37 @@ def claim(identity: EventIdentity, outcome: Outcome) -> Script[bool]:
     """
     rows = yield _INSERT, (*identity._key(), outcome.value)
     return bool(rows)
+
+
+_INSERT_ALL = (
+    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
+    " SELECT %s, %s, source, event_id, redrive_no, %s FROM unnest(%s::text[], %s::text[], %s::int[])"
+    " AS claimed (source, event_id, redrive_no) ORDER BY source, event_id, redrive_no"
+    " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no"
+)
+
+
+def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[list[bool]]:
+    """Write the outcome of many events of one group and generation, in one statement.
+
+    Sorted, so that two batches which share events wait for each other rather than deadlock.
+
+    Returns:
+        For each event, in the given order, whether it had no outcome; of equal ones only the first.
+    """
+    first = identities[0]
+    parameters = (
+        first.group,
+        first.generation,
+        outcome.value,
+        [one.source for one in identities],
+        [one.event_id for one in identities],
+        [one.redrive_no for one in identities],
+    )
+    new = {tuple(row) for row in (yield _INSERT_ALL, parameters)}
+    claimed = []
+    for one in identities:
+        key = (one.source, one.event_id, one.redrive_no)
+        claimed.append(key in new)
+        new.discard(key)
+    return claimed

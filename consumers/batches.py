@@ -1,0 +1,147 @@
+"""Many records in one call: what fails in it is found by halving, in the order of the records."""
+
+from collections.abc import Sequence
+
+from offsetzero.clock import Clock
+from offsetzero.consumers.calls import Call, CallReader
+from offsetzero.consumers.effects import Effects, MakeContext
+from offsetzero.consumers.group import Batch
+from offsetzero.consumers.handling import failed
+from offsetzero.consumers.record import Record
+from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.settle import Settler, not_now
+from offsetzero.consumers.tally import Tally
+from offsetzero.consumers.transaction import NotNow
+from offsetzero.errors import SchemasUnavailable
+
+LABEL = "batch"  # of the time that a call took; records are counted by their types
+
+
+class BatchHandling:
+    """Works on whole runs for one worker of a group with a batch handler.
+
+    Args:
+        batch: the declaration.
+        reader: reads records.
+        effects: makes effects safe.
+        settler: carries out what follows from a failure.
+        context: makes what a handler is given for one event.
+        clock: for how long calls take.
+        tally: this worker's counts.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        reader: CallReader,
+        effects: Effects,
+        settler: Settler,
+        context: MakeContext,
+        clock: Clock,
+        tally: Tally,
+    ) -> None:
+        self._batch = batch
+        self._reader = reader
+        self._effects = effects
+        self._settler = settler
+        self._context = context
+        self._clock = clock
+        self._tally = tally
+
+    def work(self, run: Run) -> None:
+        """Work on the records of a run in as few calls as can be."""
+        work = _Work()
+        good: list[Call] = []
+        bad: list[Call] = []
+        try:
+            for record in run.begin_all():
+                if (call := self._read(work, record)) is None:
+                    continue
+                if record.failed is not None or call.failure is not None:
+                    bad.append(call)
+                elif call.route is None:
+                    self._done(work, call, "ignored")
+                else:
+                    good.append(call)
+            self._perform(work, good)
+            for call in bad:
+                if not work.must_wait(call):
+                    work.end(call.record, self._settle(call))
+            run.ended.extend(work.endings)  # all at once: while the call goes on, all of it runs
+            run.running = ()
+        finally:
+            self._tally.tell()
+
+    def _read(self, work: "_Work", record: Record) -> Call | None:
+        if record.key in work.held:
+            work.end(record, Ending.AGAIN)
+            return None
+        try:
+            call = self._reader.read(record)
+        except SchemasUnavailable as error:
+            work.end(record, not_now(record, error))
+            return None
+        self._tally.consumed(call.label)
+        return call
+
+    def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
+        calls = [call for call in calls if not work.must_wait(call)]
+        if not calls:
+            return
+        started = self._clock.monotonic()
+        try:
+            outcomes = self._effects.perform_batch(calls, self._batch, self._context)
+        except BaseException as error:
+            if len(calls) == 1:
+                work.end(calls[0].record, failed(calls[0], error, self._effects, self._settler))
+            elif isinstance(error, NotNow) or self._is_away(error, calls):
+                for call in calls:
+                    work.end(call.record, Ending.AGAIN)
+                not_now(calls[0].record, error)
+            else:
+                half = len(calls) // 2
+                self._perform(work, calls[:half])
+                self._perform(work, calls[half:])
+            return
+        finally:
+            self._tally.took(LABEL, self._clock.monotonic() - started)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            self._done(work, call, outcome)
+
+    def _is_away(self, error: BaseException, calls: Sequence[Call]) -> bool:
+        return self._effects.is_away(error.__cause__ or error, calls[0].record)
+
+    def _settle(self, call: Call) -> Ending:
+        if call.record.failed is not None:
+            return self._settler.end(call, call.record.failed)
+        try:
+            verdict = self._effects.begin(call)
+        except BaseException as error:
+            return failed(call, error, self._effects, self._settler)
+        self._tally.handled(call.label, verdict or "ignored")
+        return Ending.DONE
+
+    def _done(self, work: "_Work", call: Call, outcome: str) -> None:
+        self._tally.handled(call.label, outcome)
+        work.end(call.record, Ending.DONE)
+
+
+class _Work:
+    """One run: how its records end, and which keys have to wait because one of their records does."""
+
+    def __init__(self) -> None:
+        self.endings: list[tuple[Record, Ending]] = []
+        self.held: set[bytes | None] = set()
+
+    def end(self, record: Record, ending: Ending) -> None:
+        """Note how the work on a record ended."""
+        if ending is Ending.AGAIN and record.key is not None:
+            self.held.add(record.key)
+        self.endings.append((record, ending))
+
+    def must_wait(self, call: Call) -> bool:
+        """Whether an earlier record of its key runs again; then so does this one, after it."""
+        if call.record.key not in self.held:
+            return False
+        self.end(call.record, Ending.AGAIN)
+        return True
