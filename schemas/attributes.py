@@ -23,8 +23,7 @@ _TIME = re.compile(
     re.ASCII,
 )
 _REQUIRED = ("id", "source", "type")
-# attribute name -> field of Metadata
-_TEXT_FIELDS = {
+TEXT_FIELDS = {
     "id": "id",
     "source": "source",
     "type": "type",
@@ -35,7 +34,9 @@ _TEXT_FIELDS = {
     "correlationid": "correlation_id",
     "causationid": "causation_id",
 }
-_RESERVED = frozenset({*_TEXT_FIELDS, "specversion", "time", "sequence", "datacontenttype", "data"})
+"""Attribute name to field of `Metadata`."""
+RESERVED = frozenset({*TEXT_FIELDS, "specversion", "time", "sequence", "datacontenttype", "data"})
+"""Names that no extension may have."""
 
 
 def is_name(name: str) -> bool:
@@ -64,7 +65,7 @@ def to_attributes(meta: Metadata) -> dict[str, str]:
         InvalidEvent: a required attribute is empty, a name or a value is not allowed.
     """
     found = {"specversion": SPEC_VERSION}
-    for name, field in _TEXT_FIELDS.items():
+    for name, field in TEXT_FIELDS.items():
         value = getattr(meta, field)
         if value is None:
             continue
@@ -78,7 +79,7 @@ def to_attributes(meta: Metadata) -> dict[str, str]:
     if meta.sequence is not None:
         found["sequence"] = str(meta.sequence)
     for name, value in meta.extensions.items():
-        if not is_name(name) or name in _RESERVED:
+        if not is_name(name) or name in RESERVED:
             raise InvalidEvent(
                 f"extension {name!r}: lower-case letters and digits, and not one of CloudEvents' own names"
             )
@@ -98,12 +99,12 @@ def from_attributes(found: Mapping[str, str]) -> Metadata:
         raise InvalidEvent(f"not a CloudEvent: {names} missing or empty")
     if found["specversion"] != SPEC_VERSION:
         raise InvalidEvent(f"CloudEvents {found['specversion']!r} cannot be read, only {SPEC_VERSION}")
-    known: dict[str, Any] = {field: found[name] for name, field in _TEXT_FIELDS.items() if found.get(name)}
+    known: dict[str, Any] = {field: found[name] for name, field in TEXT_FIELDS.items() if found.get(name)}
     if found.get("time"):
         known["time"] = parse_time(found["time"])
     if found.get("sequence"):
-        known["sequence"] = _parse_sequence(found["sequence"])
-    extensions = {name: value for name, value in found.items() if name not in _RESERVED}
+        known["sequence"] = parse_sequence(found["sequence"])
+    extensions = {name: value for name, value in found.items() if name not in RESERVED}
     return Metadata(**known, extensions=extensions)
 
 
@@ -143,7 +144,7 @@ def parse_time(text: str) -> datetime:
         raise InvalidEvent(f"attribute time: there is no {text!r}") from None
 
 
-def _parse_sequence(text: str) -> int:
+def parse_sequence(text: str) -> int:
     if _INTEGER.fullmatch(text) is None:
         raise InvalidEvent(f"attribute sequence: {text[:40]!r} is not a decimal integer")
     return int(text)

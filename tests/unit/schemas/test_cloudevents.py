@@ -2,6 +2,8 @@
 
 import base64
 import contextlib
+import dataclasses
+import itertools
 import json
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -10,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetzero.errors import InvalidEvent
-from offsetzero.schemas import attributes
-from offsetzero.schemas.cloudevents import Headers, is_cloudevent, read, to_headers
+from offsetzero.schemas import attributes, cloudevents, shapes
+from offsetzero.schemas.cloudevents import Headers, RawHeaders, glance, is_cloudevent, read, to_headers
 from offsetzero.schemas.metadata import Metadata
 
 REQUIRED: Headers = [
@@ -316,3 +318,106 @@ def test_any_record_is_read_or_refused_as_invalid(value: bytes | None, headers: 
 
 def test_a_written_time_has_no_other_form() -> None:
     assert attributes.format_time(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00Z"
+
+
+# --- glancing --------------------------------------------------------------------------------------
+
+_names = st.sampled_from(
+    [
+        *("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_sequence", "ce_subject", "ce_tenantid"),
+        *("ce_runid", "ce_custom", "ce_data", "ce_Bad-Name", "ce_", "ce_datacontenttype", "content-type"),
+        *("Content-Type", "CONTENT-TYPE", "traceparent", "tracestate", "x", "", "x\nce_id", "oz_attempt"),
+    ]
+)
+_times = st.datetimes(timezones=st.just(UTC)).map(lambda at: attributes.format_time(at).encode())
+_values = st.sampled_from(
+    [
+        *(None, b"", b"1.0", b"1", b"-7", b"a.b", b"a b", b"a\x7f", b"a\x1f", "ü".encode(), b"\xff", b"0.3"),
+        *(
+            b"application/avro",
+            b"application/cloudevents+json",
+            b" Application/CloudEvents+JSON",
+            b"2016-12-31T23:59:60Z",
+        ),
+        *(b"2026-01-31T12:00:00.123456+02:00", b"2026-01-31T12:00:00.1234567Z", b"0000-01-01T00:00:00.000000Z"),
+    ]
+)
+
+
+def _same(value: bytes | None, headers: Headers) -> None:
+    """A glance finds what reading finds, and refuses what it refuses."""
+    try:
+        message = read(value, headers)
+    except InvalidEvent:
+        with pytest.raises(InvalidEvent):
+            glance(value, headers)
+        return
+    seen = glance(value, headers)
+    meta = message.meta
+    assert (seen.content_type, seen.data) == (message.content_type, message.data)
+    for _ in range(2):  # before and after `meta` was made
+        assert (seen.id, seen.source, seen.type, seen.tenant_id, seen.run_id) == (
+            *(meta.id, meta.source, meta.type, meta.tenant_id, meta.run_id),
+        )
+        assert seen.meta == meta
+    assert seen.meta is seen.meta
+
+
+@given(
+    st.none() | st.sampled_from([b"", b"x", _envelope(data=1)]),
+    st.permutations(REQUIRED),
+    st.lists(st.tuples(_names, _values | _times | st.binary(max_size=5))),
+)
+def test_a_glance_finds_and_refuses_what_reading_does(value: bytes | None, required: Headers, more: Headers) -> None:
+    _same(value, [*required, *more])
+    _same(value, [*more, *required])
+    _same(value, more)
+
+
+def test_a_glance_takes_no_other_form_of_a_time_than_reading_does() -> None:
+    """The fast way asks `datetime.fromisoformat`, which reads more forms than RFC 3339 has."""
+    text = "2026-01-31T12:34:56.123456Z"
+    for place, char in itertools.product(range(len(text)), map(chr, range(0x20, 0x7F))):
+        _same(b"x", [*REQUIRED, ("ce_time", (text[:place] + char + text[place + 1 :]).encode())])
+    for other in ("+1+0203", "1+02:03", "Z23456", "123Z56", "1-0203", "12345 ", "1_3456"):
+        _same(b"x", [*REQUIRED, ("ce_time", f"2026-01-31T12:34:56.{other}Z".encode())])
+
+
+def test_a_glance_refuses_before_anybody_asks_for_more() -> None:
+    for name, bad in (
+        ("ce_time", b"yesterday"),
+        ("ce_sequence", b"1.0"),
+        ("ce_custom", b"a\x00"),
+        ("ce_custom", b"\xff"),
+    ):
+        with pytest.raises(InvalidEvent):
+            glance(b"x", [*REQUIRED, (name, bad)])
+
+
+def test_a_glance_makes_no_metadata_for_plain_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would cost more than all the rest of an event."""
+    headers = to_headers(
+        dataclasses.replace(META, time=datetime(2026, 1, 1, 1, 1, 1, 1, tzinfo=UTC)), "application/avro"
+    )
+    monkeypatch.setattr(cloudevents, "read", None)
+    assert glance(b"x", headers).meta.time == datetime(2026, 1, 1, 1, 1, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("headers", [None, [], (), iter([])])
+def test_a_glance_at_no_headers_is_refused(headers: RawHeaders | None) -> None:
+    with pytest.raises(InvalidEvent, match="not a CloudEvent"):
+        glance(b"x", headers)
+
+
+def test_headers_may_come_as_any_iterable_and_their_values_as_text() -> None:
+    assert glance(b"x", iter(REQUIRED)).meta == META
+    assert glance(b"x", tuple(REQUIRED)).meta == META
+    assert glance(b"x", [(name, (value or b"").decode()) for name, value in REQUIRED]).meta == META
+
+
+def test_shapes_of_headers_are_kept_within_a_bound() -> None:
+    for number in range(3 * shapes._MAX_SHAPES):
+        glance(b"x", [*REQUIRED, (f"x{number}", b"")])
+    glance(b"x", [*REQUIRED, ("x" * 10_000, b"")])
+    assert len(shapes._shapes) <= shapes._MAX_SHAPES
+    assert max(map(len, shapes._shapes)) <= shapes._MAX_NAMES
