@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import uuid
-from dataclasses import dataclass
 from functools import cached_property
 
 from offsetzero import logs
@@ -16,6 +15,7 @@ from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
+from offsetzero.schemas.cloudevents import Glance
 from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
@@ -25,21 +25,6 @@ MAX_ID = 500
 RAW_SOURCE = "offsetzero:raw"  # source of what has no event id: its place in the log is the id
 UNREADABLE = "unreadable"
 TOMBSTONE = "tombstone"
-
-
-@dataclass(frozen=True, slots=True)
-class Glance:
-    meta: Metadata
-    type: str
-    source: str
-    id: str
-    content_type: str | None
-    data: bytes | None
-
-
-def _glance(record: Record) -> Glance:
-    read = cloudevents.read(record.value, record.headers)
-    return Glance(read.meta, read.meta.type, read.meta.source, read.meta.id, read.content_type, read.data)
 
 
 class Call:
@@ -164,7 +149,7 @@ class CallReader:
         glance: Glance | None = None
         try:
             if record.value is not None or cloudevents.is_cloudevent(record.headers):
-                glance = _glance(record)
+                glance = cloudevents.glance(record.value, record.headers)
         except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
             return self._poison(Call(record, self._group.name, None, hop), error)
         call = Call(record, self._group.name, glance, hop)
@@ -180,7 +165,7 @@ class CallReader:
         try:
             if route is not None:
                 call.label = event_type
-                call.event = self._codec.decode(event_type, data, glance.content_type)
+                call.event = self._codec.read(event_type, data, glance.content_type)
                 call.route = route
                 return call
             if event_class(event_type) is not None or self._codec.knows(event_type, data):
