@@ -149,7 +149,7 @@ class CallReader:
         glance: Glance | None = None
         try:
             if record.value is not None or cloudevents.is_cloudevent(record.headers):
-                glance = cloudevents.glance(record.value, record.headers)
+                glance = cloudevents.glance_at(record.value, record.header_names, record.header_values)
         except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
             return self._poison(Call(record, self._group.name, None, hop), error)
         call = Call(record, self._group.name, glance, hop)

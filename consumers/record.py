@@ -30,7 +30,8 @@ class Record:
         "broken",
         "done",
         "failed",
-        "headers",
+        "header_names",
+        "header_values",
         "kept",
         "key",
         "offset",
@@ -40,6 +41,9 @@ class Record:
         "timestamp_ms",
         "value",
     )
+
+    header_names: tuple[str, ...]
+    header_values: tuple[bytes | None, ...]
 
     def __init__(
         self,
@@ -54,9 +58,10 @@ class Record:
         self.offset = offset
         self.key = key
         self.value = value
-        self.headers = headers
+        # Apart: the names are those of every other record, the values nothing that the garbage collector looks at.
+        self.header_names, self.header_values = zip(*headers) if headers else ((), ())  # noqa: B905 - pairs
         self.timestamp_ms = timestamp_ms
-        self.size = OVERHEAD + len(value or b"") + len(key or b"") + len(b"".join([v for _, v in headers if v]))
+        self.size = OVERHEAD + len(value or b"") + len(key or b"") + bytes_of(self.header_values)
         self.done = False
         self.prepared = False
         self.kept: Any = None
@@ -72,7 +77,12 @@ class Record:
     def free(self) -> None:
         """Let go of the payload: a done record stays known by its offset until those before it are done."""
         self.value = self.kept = None
-        self.headers = ()
+        self.header_names = self.header_values = ()
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """In the order of the record; made anew at each look."""
+        return list(zip(self.header_names, self.header_values, strict=True))
 
     @property
     def topic(self) -> str:
@@ -89,10 +99,16 @@ class Record:
 
 def tenant_of(record: Record) -> bytes | None:
     """The tenant that a record's headers name (`ce_tenantid`), None for none."""
-    for name, value in record.headers:
-        if name == "ce_tenantid":
-            return value
-    return None
+    names = record.header_names
+    return record.header_values[names.index("ce_tenantid")] if "ce_tenantid" in names else None
+
+
+def bytes_of(values: tuple[bytes | None, ...]) -> int:
+    """How many bytes they have together."""
+    try:
+        return len(b"".join(values))  # type: ignore[arg-type]
+    except TypeError:  # a header may have no value
+        return sum(len(value) for value in values if value is not None)
 
 
 class OwnedPartition:

@@ -146,17 +146,26 @@ def glance(value: bytes | None, headers: RawHeaders | None) -> Glance:
     Raises:
         InvalidEvent: this is no CloudEvent that we can read; the message says why.
     """
-    headers = headers if type(headers) is list else list(headers or ())
+    pairs = list(headers or ())
+    names, values = zip(*pairs, strict=True) if pairs else ((), ())
+    return glance_at(value, names, values)
+
+
+def glance_at(value: bytes | None, names: Sequence[str], values: Sequence[bytes | str | None]) -> Glance:
+    """The same from the names and the values of the headers, apart: two objects in place of one for each header.
+
+    Raises:
+        InvalidEvent: as `glance`.
+    """
     try:
-        names, values = zip(*headers)  # noqa: B905 - headers are pairs
         shape = shape_of(names)
-        if shape.headers == len(names) and not b"".join(values).translate(None, _PRINTABLE):
-            found = _plain(value, shape, values)
+        if names and shape.headers == len(names) and not b"".join(values).translate(None, _PRINTABLE):  # type: ignore[arg-type]
+            found = _plain(value, shape, values)  # type: ignore[arg-type]
             if found is not None:
                 return found
     except (TypeError, ValueError):  # no headers, or a value that is missing or text
         pass
-    message = read(value, headers)
+    message = read(value, zip(names, values, strict=True))
     meta = message.meta
     return Glance(meta.source, meta.type, meta.id, message.content_type, message.data, meta)
 

@@ -1,5 +1,6 @@
 """`offsetzero groups`: run a consumer group, see members, offsets and lag."""
 
+import gc
 import json
 import os
 import signal
@@ -39,6 +40,7 @@ def run_group(
     group = registry.load(name)
     logs.configure(process=group.name, form=config.log_format, level=config.log_level)
     runtime = GroupRuntime(group, config)
+    spare_the_collector()
     _stop_on_signals(runtime, config.groups.drain_seconds)
     serve_metrics(config)
     try:
@@ -48,6 +50,16 @@ def run_group(
         _end(1)
     if left:
         _end(EXIT_UNFINISHED)
+
+
+def spare_the_collector() -> None:
+    """Have the garbage collector look less often, and not at what is there for good.
+
+    Thousands of records in flight are live objects which it would go through again and again: with Python's own
+    thresholds that took a third of the time of a handler that does little.
+    """
+    gc.freeze()
+    gc.set_threshold(2_000, 20, 20)
 
 
 def _end(status: int) -> NoReturn:

@@ -30,6 +30,10 @@ def record(value: bytes | None, event_type: str, topic: str = "documents") -> Re
     return Record(OwnedPartition(topic, "topic-id", 2), 7, b"k", value, headers, 99)
 
 
+def with_headers(one: Record, headers: list[tuple[str, bytes | None]]) -> Record:
+    return Record(one.owned, one.offset, one.key, one.value, headers, one.timestamp_ms)
+
+
 def reader(codec: Codec | None = None) -> CallReader:
     return CallReader(GROUP, codec or Codec(), frozenset({"audit.retry-1m"}))
 
@@ -55,7 +59,7 @@ def test_an_unknown_type_is_poison_whatever_payload_it_has() -> None:
 
 def test_what_has_no_event_id_is_known_by_its_place() -> None:
     odd = record(b"x", "document.uploaded")
-    odd.headers = []
+    odd = with_headers(odd, [])
     call = reader().read(odd)
     assert call.failure is not None
     assert call.failure.failure_class is FailureClass.POISON
@@ -65,14 +69,14 @@ def test_what_has_no_event_id_is_known_by_its_place() -> None:
 def test_oz_headers_count_only_in_a_retry_topic() -> None:
     """Whoever may write to a source topic could otherwise pretend attempts, origins or redrives."""
     pretended = record(Codec().encode(DELETED), "document.deleted")
-    pretended.headers = [*pretended.headers, ("oz_attempt", b"9"), ("oz_redrive_no", b"5")]
+    pretended = with_headers(pretended, [*pretended.headers, ("oz_attempt", b"9"), ("oz_redrive_no", b"5")])
     call = reader().read(pretended)
     assert (call.hop.attempt, call.identity.redrive_no) == (1, 0)
 
 
 def test_a_retry_record_with_broken_headers_is_poison() -> None:
     broken = record(Codec().encode(DELETED), "document.deleted", "audit.retry-1m")
-    broken.headers = [*broken.headers, ("oz_attempt", b"two")]
+    broken = with_headers(broken, [*broken.headers, ("oz_attempt", b"two")])
     call = reader().read(broken)
     assert call.failure is not None
     assert call.failure.failure_class is FailureClass.POISON
@@ -101,7 +105,7 @@ def test_no_record_makes_the_reader_raise(
 
 def test_a_content_type_that_breaks_the_parser_is_poison() -> None:
     odd = record(b"{}", "document.uploaded")
-    odd.headers = [("content-type", b"application/cloudevents+json; charset*" + b"1" * 5000 + b"=x")]
+    odd = with_headers(odd, [("content-type", b"application/cloudevents+json; charset*" + b"1" * 5000 + b"=x")])
     call = reader().read(odd)
     assert call.failure is not None
     assert call.failure.failure_class is FailureClass.POISON
