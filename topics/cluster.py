@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
+from offsetzero.topics import offsets
 from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
 from offsetzero.topics.catalogue import Topic
 from offsetzero.topics.names import Names
@@ -124,16 +125,11 @@ def topic_ids(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
     Raises:
         TopicError: one does not exist.
     """
-    prefix = Names(settings.kafka.namespace)
-    by_cluster_name = {prefix.topic(name): name for name in wanted}
-    if not by_cluster_name:
-        return {}
     admin = client(settings)  # kept until the answers are there: its end would end the requests
-    asked = admin.describe_topics(TopicCollection(list(by_cluster_name)), request_timeout=TIMEOUT)
-    return {
-        by_cluster_name[name]: str(answer(future, f"topic {by_cluster_name[name]}").topic_id)
-        for name, future in asked.items()
-    }
+    found = offsets.describe(admin, Names(settings.kafka.namespace), wanted)
+    if missing := [name for name in wanted if name not in found]:
+        raise TopicError(f"topics {', '.join(missing)} do not exist")
+    return {name: found[name].id for name in wanted}
 
 
 def _topics(admin: AdminClient, settings: Settings) -> dict[str, Any]:

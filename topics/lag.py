@@ -3,15 +3,14 @@
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
-from offsetzero.topics import cluster
+from offsetzero.topics import cluster, offsets
 from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
 from offsetzero.topics.catalogue import DLQ, GROUPS
 from offsetzero.topics.names import Names
@@ -92,13 +91,14 @@ def group_offsets(
         TopicError: the cluster does not answer.
     """
     admin, prefix = client(settings), Names(settings.kafka.namespace)
-    committed = _committed(admin, prefix, group)
+    found = offsets.committed(admin, prefix, group, stable=False)
+    committed = {place: one.offset for place, one in found.items()}
     existing = cluster.partitions(settings)
     wanted = set(topics) if topics is not None else _topics_of(group, existing) | set(assigned)
     partitions = {(name, number) for name in wanted & set(existing) for number in range(existing[name])}
     partitions |= {one for one in committed if one[0] in existing and (topics is None or one[0] in wanted)}
-    low = _offsets(admin, prefix, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    high = _offsets(admin, prefix, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    low = offsets.ends(admin, prefix, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    high = offsets.ends(admin, prefix, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     return [
         PartitionLag(topic, number, committed.get((topic, number)), low[topic, number], high[topic, number])
         for topic, number in sorted(partitions)
@@ -159,35 +159,6 @@ def groups(settings: Settings) -> list[str]:
     return sorted(name for one in found.valid if (name := prefix.strip(one.group_id)) is not None)
 
 
-def _committed(admin: AdminClient, prefix: Names, group: str) -> dict[tuple[str, int], int]:
-    name = prefix.group(group)
-    request = ConsumerGroupTopicPartitions(name)
-    try:
-        future = admin.list_consumer_group_offsets([request], request_timeout=TIMEOUT)[name]
-        found = answer(future, f"committed offsets of {group}")
-    except TopicError as error:
-        if isinstance(error.__cause__, KafkaException) and error_of(error.__cause__).code() in _NO_GROUP:
-            return {}
-        raise
-    return {
-        (topic, one.partition): one.offset
-        for one in found.topic_partitions or ()
-        if one.offset >= 0 and (topic := prefix.strip(one.topic)) is not None
-    }
-
-
 def _topics_of(group: str, existing: Iterable[str]) -> set[str]:
     own = {name for name in existing if name.startswith(f"{group}.") and name != f"{group}.{DLQ}"}
     return own | set(GROUPS.get(group, ()))
-
-
-def _offsets(
-    admin: AdminClient, prefix: Names, partitions: Iterable[tuple[str, int]], spec: Any
-) -> dict[tuple[str, int], int]:
-    asked = {TopicPartition(prefix.topic(topic), number): spec for topic, number in partitions}
-    if not asked:
-        return {}
-    return {
-        (prefix.strip(one.topic) or one.topic, one.partition): answer(future, f"offsets of {one.topic}").offset
-        for one, future in admin.list_offsets(asked, request_timeout=TIMEOUT).items()
-    }

@@ -1,0 +1,143 @@
+"""What Kafka holds of a group and of its topics: committed offsets, ends of logs, ids of topics."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from offsetzero.errors import TopicError
+from offsetzero.topics.admin import TIMEOUT, answer, error_of
+from offsetzero.topics.names import Names
+
+_NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
+_MARK = "oz:"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An offset that a group has committed, with the id of the topic that it is meant for, empty when not known."""
+
+    offset: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A topic as it is now."""
+
+    id: str
+    partitions: int
+
+
+def mark(topic_id: str) -> str:
+    """The metadata of a committed offset: it says of which topic, should that be deleted and made again."""
+    return _MARK + topic_id
+
+
+def committed(
+    admin: AdminClient, names: Names, group: str, *, stable: bool = True, timeout: float = TIMEOUT
+) -> dict[tuple[str, int], Committed]:
+    """The committed offsets of a group, by our names; none when there is no such group.
+
+    Args:
+        admin: of the cluster.
+        names: of topics and groups on it.
+        group: our name of the group.
+        stable: whether to fail while a transaction that may change them has not ended (KIP-447).
+        timeout: seconds.
+
+    Raises:
+        TopicError: the cluster refuses, does not answer, or the offsets are not stable.
+    """
+    name = names.group(group)
+    request = ConsumerGroupTopicPartitions(name)
+    asked = admin.list_consumer_group_offsets([request], require_stable=stable, request_timeout=timeout)
+    try:
+        found = answer(asked[name], f"committed offsets of {group}")
+    except TopicError as error:
+        if isinstance(error.__cause__, KafkaException) and error_of(error.__cause__).code() in _NO_GROUP:
+            return {}
+        raise
+    return {
+        (topic, one.partition): Committed(one.offset, _marked(one.metadata))
+        for one in found.topic_partitions or ()
+        if one.offset >= 0 and (topic := names.strip(one.topic)) is not None
+    }
+
+
+def alter(admin: AdminClient, names: Names, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
+    """Set the committed offsets of a group without members, all in one request.
+
+    Raises:
+        TopicError: the group has members, or the cluster refuses.
+    """
+    name = names.group(group)
+    places = [
+        TopicPartition(names.topic(topic), number, one.offset, mark(one.topic_id))
+        for (topic, number), one in offsets.items()
+    ]
+    asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(name, places)], request_timeout=TIMEOUT)
+    found = answer(asked[name], f"offsets of {group}")
+    for one in found.topic_partitions or ():
+        if one.error is not None:
+            raise TopicError(f"offset of {group} in {names.strip(one.topic)}/{one.partition}: {one.error.str()}")
+
+
+def ends(
+    admin: AdminClient,
+    names: Names,
+    partitions: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    *,
+    timeout: float = TIMEOUT,
+) -> dict[tuple[str, int], int]:
+    """The offsets that `spec` means in each partition, by our names; -1 where a time is later than all records.
+
+    Raises:
+        TopicError: the cluster refuses, or does not answer.
+    """
+    asked = {TopicPartition(names.topic(topic), number): spec for topic, number in partitions}
+    if not asked:
+        return {}
+    return {
+        (names.strip(one.topic) or one.topic, one.partition): answer(future, f"offsets of {one.topic}").offset
+        for one, future in admin.list_offsets(asked, request_timeout=timeout).items()
+    }
+
+
+def describe(
+    admin: AdminClient, names: Names, topics: Sequence[str], *, timeout: float = TIMEOUT
+) -> dict[str, Described]:
+    """Those of the topics that exist, by our names. A topic that was deleted and made again has another id (KIP-516).
+
+    Raises:
+        TopicError: the cluster refuses, or does not answer.
+    """
+    by_cluster_name = {names.topic(topic): topic for topic in topics}
+    if not by_cluster_name:
+        return {}
+    found = {}
+    asked = admin.describe_topics(TopicCollection(list(by_cluster_name)), request_timeout=timeout)
+    for name, future in asked.items():
+        topic = by_cluster_name[name]
+        try:
+            one = answer(future, f"topic {topic}")
+        except TopicError as error:
+            if isinstance(error.__cause__, KafkaException) and (
+                error_of(error.__cause__).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            ):
+                continue
+            raise
+        found[topic] = Described(str(one.topic_id), len(one.partitions))
+    return found
+
+
+def _marked(metadata: str | None) -> str:
+    return metadata.removeprefix(_MARK) if metadata and metadata.startswith(_MARK) else ""
