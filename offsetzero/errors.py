@@ -12,11 +12,14 @@
     ├── TopicError              topics that differ from the catalogue, or a plan that is refused
     ├── PublishError            the broker did not take a record
     ├── GroupStopped            a consumer group cannot go on without an operator
+    │   └── PositionLost        where it was is no place in the log any more
     ├── FailedHandling          raised by handlers, or made of what they raised (`offsetzero.retry.failures`)
     └── ServerError             an embedded Kafka or PostgreSQL that cannot be brought up
 
 A message says what happened, where, and what to do about it.
 """
+
+from enum import StrEnum
 
 
 class OffsetzeroError(Exception):
@@ -82,6 +85,42 @@ class PublishError(OffsetzeroError):
 
 class GroupStopped(OffsetzeroError):
     """A consumer group cannot go on without an operator's decision."""
+
+
+class LostBecause(StrEnum):
+    """Why a group's position is no place in the log."""
+
+    RECREATED = "topic-recreated"
+    DELETED = "topic-deleted"
+    EXPIRED = "offset-expired"
+    BELOW_START = "below-log-start"
+    ABOVE_END = "above-log-end"
+
+
+class PositionLost(GroupStopped):
+    """Where a group was is no place in the log any more; going on would skip records, or read other ones.
+
+    Args:
+        message: what happened, which offsets are concerned, and the commands that resolve it.
+        reason: why.
+        topic: as the catalogue names it.
+        partition: None when the topic as a whole is concerned.
+        gap: the first offset that is missing, and the one behind the last.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: LostBecause,
+        topic: str,
+        partition: int | None = None,
+        gap: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.topic = topic
+        self.partition = partition
+        self.gap = gap
 
 
 class FailedHandling(OffsetzeroError):

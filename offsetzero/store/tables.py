@@ -137,6 +137,21 @@ processed_events = Table(
     PrimaryKeyConstraint("group_name", "generation", "source", "event_id", "redrive_no"),
 )
 
+# Where a consumer group began in each partition: the only proof that it is not new there (design section 6).
+# `committed_at` is set once Kafka has held a committed offset; none there later means that it has expired.
+group_starts = Table(
+    "group_starts",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("topic_id", Text, nullable=False),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    Column("committed_at", _Time),
+    PrimaryKeyConstraint("group_name", "topic", "partition"),
+)
+
 # The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.
 indexed_documents = Table(
     "indexed_documents",
