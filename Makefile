@@ -11,10 +11,10 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test check format lock clean
+.PHONY: help demo compose-demo up test nightly-properties check format lock clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## See the whole path of three documents on real Kafka and PostgreSQL
 	@$(BIN)/offsetzero demo $(ARGS)
@@ -27,6 +27,9 @@ up: $(READY) ## Run everything on this machine until Ctrl-C
 
 test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
+	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)
 
 check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
 	@$(BIN)/ruff check

@@ -17,6 +17,10 @@ RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 class PauseReason(StrEnum):
     """Why a partition is paused; it is fetched again when none is left."""
 
+    SIBLINGS = "siblings"
+    """This member does not own the partition of the same number of every topic of the group."""
+    OPENING = "opening"
+    """Where to begin is not known yet."""
     BACK_PRESSURE = "back-pressure"
     WAITING = "waiting"
     SPAN = "span"
@@ -112,24 +116,59 @@ def bytes_of(values: tuple[bytes | None, ...]) -> int:
 
 
 class OwnedPartition:
-    """One stay of a partition with this member: from its assignment to its revocation.
+    """One stay of a partition with this member: from its assignment to its revocation, or to that of a sibling.
 
     A partition that is revoked and assigned again gets a new object, so that whatever still points to the old one
     (a running handler, a late result) changes nothing. Only the polling thread calls the methods; `Record.done`
     and `active` may be read and set by any thread.
+
+    Attributes:
+        position: the offset behind what was read; None until it is known where to begin.
+        committed: the offset that Kafka holds or was asked to hold, as far as this stay knows.
+        unproven: the database does not know yet that Kafka has held an offset of this partition.
+        resume_at: where an earlier stay of this member ended, when the partition was with it all the time.
+        pauses: why nothing is fetched.
     """
 
-    __slots__ = ("_undone", "active", "committed", "partition", "pauses", "position", "topic", "topic_id")
+    __slots__ = (
+        "_undone",
+        "active",
+        "committed",
+        "partition",
+        "pauses",
+        "position",
+        "resume_at",
+        "topic",
+        "topic_id",
+        "unproven",
+    )
 
-    def __init__(self, topic: str, topic_id: str, partition: int) -> None:
+    def __init__(self, topic: str, topic_id: str, partition: int, resume_at: int | None = None) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.active = True
         self.pauses: set[PauseReason] = set()
         self.position: int | None = None
+        self.resume_at = resume_at
         self.committed: int | None = None
+        self.unproven = False
         self._undone: deque[Record] = deque()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic, as the catalogue names it, and number."""
+        return self.topic, self.partition
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether it has been asked where to begin."""
+        return PauseReason.OPENING in self.pauses and PauseReason.SIBLINGS not in self.pauses
+
+    def begin(self, offset: int, committed: int | None) -> None:
+        """Note where reading begins, and what Kafka holds as committed."""
+        self.position = offset
+        self.committed = committed
 
     def deliver(self, record: Record) -> None:
         """Note a record that was read; records come in the order of their offsets."""
@@ -142,7 +181,7 @@ class OwnedPartition:
             self.position = position
 
     def committable(self) -> int | None:
-        """The offset to commit: the lowest record that is not done, else the position; None before any record.
+        """The offset to commit: the lowest record that is not done, else the position; None before it is known.
 
         No arithmetic over offsets: compaction and transaction markers leave gaps (faust-streaming/faust#606).
         """
@@ -157,9 +196,14 @@ class OwnedPartition:
         return len(self._undone)
 
     def revoke(self) -> None:
-        """End the stay: buffers are freed, and late results find nothing to change."""
+        """End the stay: buffers are freed, late results find nothing to change, and nothing is committed any more."""
         self.active = False
+        self.position = None
+        self.pauses.clear()
         self._undone.clear()
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
 
 
 def spans(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from hypothesis import settings
+
 T = TypeVar("T")
 
 
@@ -30,6 +32,15 @@ def wait_until(condition: Callable[[], T], deadline: float = 30.0, *, what: str 
             subject = what or getattr(condition, "__name__", "the condition")
             raise AssertionError(f"not within {deadline:g} s: {subject} (last answer: {answer!r})")
         time.sleep(interval)
+
+
+def machine(steps: int = 40) -> settings:
+    """Settings of a state machine: 500 examples, and 10,000 in the profile `nightly` (`make nightly-properties`).
+
+    Args:
+        steps: the most rules in one example.
+    """
+    return settings(max_examples=max(500, settings().max_examples), stateful_step_count=steps, deadline=None)
 
 
 class ManualClock:
