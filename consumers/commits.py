@@ -1,12 +1,15 @@
 """Commits of offsets: the lowest undone record of each partition, and what became of the last commit."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from offsetzero import logs
 from offsetzero.clock import Clock
 from offsetzero.consumers.record import OwnedPartition
+from offsetzero.store.starts import Place
+from offsetzero.topics.names import Names
+from offsetzero.topics.offsets import mark
 
 log = logs.get(__name__)
 
@@ -16,18 +19,22 @@ class Commits:
 
     Args:
         group: for log lines.
+        names: of topics on the cluster.
         clock: bounds waits.
+        proven: told of partitions whose first commit is acknowledged.
     """
 
-    def __init__(self, group: str, clock: Clock) -> None:
+    def __init__(self, group: str, names: Names, clock: Clock, proven: Callable[[list[Place]], None]) -> None:
         self._group = group
+        self._names = names
         self._clock = clock
+        self._proven = proven
         self._unanswered = 0
         self._sent: dict[tuple[str, int], OwnedPartition] = {}
 
-    def commit(self, consumer: Consumer, partitions: Iterable[tuple[TopicPartition, OwnedPartition]]) -> None:
+    def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
         """Ask the broker to store where each partition stands, if that has changed; returns before it has."""
-        offsets = self._changed(partitions)
+        offsets = self._changed(stays)
         if not offsets:
             return
         try:
@@ -36,12 +43,12 @@ class Commits:
         except KafkaException as error:
             self._failed(offsets, error.args[0])
 
-    def commit_now(self, consumer: Consumer, partitions: Iterable[tuple[TopicPartition, OwnedPartition]]) -> None:
+    def commit_now(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
         """The same, and wait for the answer: while a partition is being revoked there is no later.
 
         The broker has just taken part in the rebalance, so the answer is near.
         """
-        offsets = self._changed(partitions)
+        offsets = self._changed(stays)
         if not offsets:
             return
         try:
@@ -61,24 +68,33 @@ class Commits:
         self._unanswered -= 1
         self._look_at(error, partitions)
 
-    def _changed(self, partitions: Iterable[tuple[TopicPartition, OwnedPartition]]) -> list[TopicPartition]:
+    def _changed(self, stays: Iterable[OwnedPartition]) -> list[TopicPartition]:
         offsets = []
-        for place, owned in partitions:
-            offset = owned.committable()
-            if offset is not None and offset != owned.committed:
-                owned.committed = offset
-                self._sent[place.topic, place.partition] = owned
-                offsets.append(TopicPartition(place.topic, place.partition, offset))
+        for stay in stays:
+            offset = stay.committable()
+            if offset is not None and offset != stay.committed:
+                stay.committed = offset
+                topic = self._names.topic(stay.topic)
+                self._sent[topic, stay.partition] = stay
+                offsets.append(TopicPartition(topic, stay.partition, offset, mark(stay.topic_id)))
         return offsets
 
     def _look_at(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         failed = [place for place in partitions if error or place.error]
         if failed:
             self._failed(failed, error or failed[0].error)
+        proven = []
+        for place in partitions:
+            stay = self._sent.get((place.topic, place.partition))
+            if stay is not None and stay.unproven and not (error or place.error):
+                stay.unproven = False
+                proven.append(stay.place)
+        if proven:
+            self._proven(proven)
 
     def _failed(self, partitions: list[TopicPartition], error: object) -> None:
         for place in partitions:
-            if (owned := self._sent.get((place.topic, place.partition))) is not None:
-                owned.committed = None  # so that the next round tries again
+            if (stay := self._sent.get((place.topic, place.partition))) is not None:
+                stay.committed = None  # so that the next round tries again
         shown = [f"{place.topic}/{place.partition}" for place in partitions]
         log.warning("commit failed", group=self._group, partitions=shown, error=str(error))

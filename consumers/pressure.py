@@ -1,12 +1,11 @@
 """Back-pressure: fetch less first; pause as the last resort, for the client throws its prefetch away then."""
 
-from collections.abc import Callable, Iterable
-
-from confluent_kafka import Consumer, TopicPartition
+from collections.abc import Collection, Iterable
 
 from offsetzero import metrics
 from offsetzero.clock import Clock
 from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.fetching import Fetching
 from offsetzero.consumers.record import OwnedPartition, PauseReason
 from offsetzero.settings import GroupSettings
 
@@ -20,8 +19,7 @@ class Pressure:
     """Decides how much is fetched; belongs to the polling thread.
 
     Args:
-        consumer: paused and resumed.
-        place: a partition by its name on the cluster.
+        fetching: paused and resumed.
         group: for metrics.
         retries: topics whose records wait in memory until they are due.
         dispatcher: says how much is in flight.
@@ -31,16 +29,14 @@ class Pressure:
 
     def __init__(
         self,
-        consumer: Consumer,
-        place: Callable[[OwnedPartition], TopicPartition],
+        fetching: Fetching,
         group: str,
         retries: frozenset[str],
         dispatcher: Dispatcher,
         limits: GroupSettings,
         clock: Clock,
     ) -> None:
-        self._consumer = consumer
-        self._place = place
+        self._fetching = fetching
         self._group = group
         self._retries = retries
         self._dispatcher = dispatcher
@@ -48,15 +44,17 @@ class Pressure:
         self._clock = clock
         self._full_since: float | None = None
 
-    def room(self, owned: Iterable[OwnedPartition]) -> int:
+    def room(self, partitions: Collection[OwnedPartition]) -> int:
         """How many records to fetch now, after waiting a moment for room; 0 for none.
 
         Without room for a second everything is paused, and the answer is 1: polling goes on, for the membership.
+
+        Args:
+            partitions: those that are read, or would be without a reason of back-pressure.
         """
-        partitions = list(owned)
         limits, dispatcher = self._limits, self._dispatcher
         room = dispatcher.wait_for_room(limits.max_in_flight, limits.max_in_flight_bytes, WAIT_SECONDS)
-        self._bound_waiting([one for one in partitions if one.topic in self._retries])
+        self._bound_waiting(partitions)
         self._bound_spans(partitions)
         if room > 0:
             self._full_since = None
@@ -75,8 +73,8 @@ class Pressure:
         """Fetch nothing more of these until `resume` with the same reason."""
         for owned in partitions:
             if not owned.pauses:
-                self._consumer.pause([self._place(owned)])
-                metrics.PAUSES.labels(self._group).inc()
+                self._fetching.pause([owned])
+                metrics.PAUSES.labels(self._group, reason).inc()
             owned.pauses.add(reason)
 
     def resume(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
@@ -84,24 +82,24 @@ class Pressure:
         for owned in partitions:
             if reason in owned.pauses:
                 owned.pauses.discard(reason)
-                if not owned.pauses:
-                    self._consumer.resume([self._place(owned)])
+                if not owned.pauses and owned.position is not None:
+                    self._fetching.resume(owned, owned.position, self._fetching.end(owned))
 
-    def _bound_waiting(self, retry_partitions: list[OwnedPartition]) -> None:
+    def _bound_waiting(self, partitions: Iterable[OwnedPartition]) -> None:
         share = max(
             self._dispatcher.waiting / MAX_WAITING,
             self._dispatcher.waiting_bytes / self._limits.max_in_flight_bytes,
         )
         if share > 1:
-            self.pause(retry_partitions, PauseReason.WAITING)
+            self.pause([one for one in partitions if one.topic in self._retries], PauseReason.WAITING)
         elif share <= 0.5:
-            self.resume(retry_partitions, PauseReason.WAITING)
+            self.resume(partitions, PauseReason.WAITING)
 
-    def _bound_spans(self, partitions: list[OwnedPartition]) -> None:
+    def _bound_spans(self, partitions: Iterable[OwnedPartition]) -> None:
         for owned in partitions:
             if owned.topic in self._retries:
                 continue  # a record that waits for its due time is no reason to read no further
             if owned.undone > MAX_SPAN:
                 self.pause([owned], PauseReason.SPAN)
-            elif owned.undone <= MAX_SPAN // 2:
+            elif owned.pauses and owned.undone <= MAX_SPAN // 2:
                 self.resume([owned], PauseReason.SPAN)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 from confluent_kafka import Consumer
 
 from offsetzero.client_log import LOGGER, watched
+from offsetzero.consumers.facts import ClusterFacts, FactsReader
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
 from offsetzero.store.database import AsyncPool, Pool, async_pool, pool
@@ -58,6 +59,10 @@ class Resources:
     def async_pool(self, size: int, name: str) -> AsyncPool:
         """The same for async functions; opened and closed in their loop."""
         return async_pool(self._settings, size, name=name)
+
+    def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None) -> FactsReader:
+        """Facts about positions; see `ClusterFacts` for the arguments."""
+        return ClusterFacts(self._settings, group, topics, latest, connections)
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
         """The ids of the group's source and retry topics; its own are made if missing.

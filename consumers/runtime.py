@@ -12,6 +12,7 @@ from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.making import MAX_THREADS, Maker
+from offsetzero.consumers.opening import Opening
 from offsetzero.consumers.poll import PollLoop
 from offsetzero.consumers.record import Record, tenant_of
 from offsetzero.consumers.resources import Resources
@@ -116,6 +117,17 @@ class GroupRuntime:
                 self._clock,
                 producer.purge,
                 resources.consumer,
+                Opening(
+                    resources.facts(
+                        group.name,
+                        [*self._sources, *self._retries],
+                        self._sources if group.start == "latest" else (),
+                        connections,
+                    ),
+                    group.name,
+                    self._clock,
+                    resources.spawn,
+                ),
             )
             workers = self._workers(dispatcher, producer, connections, concurrency)
             dispatcher.on_runnable(workers.wake)
@@ -149,21 +161,14 @@ class GroupRuntime:
 
     def _config(self) -> dict[str, Any]:
         kafka = self._settings.kafka
-        # `range` keeps partition p of a source and of its retry topics with one member; `uniform` does not.
-        assignor = (
-            {"group.remote.assignor": "range"}
-            if kafka.group_protocol == "consumer"
-            else {"partition.assignment.strategy": "range"}
-        )
         return {
             **kafka.client_config(),
             "group.id": self._names.group(self._group.name),
             "group.protocol": kafka.group_protocol,
-            **assignor,
             "client.id": f"offsetzero-{self._group.name}",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",  # never skip, never read again: see offsetzero.consumers.positions
             "isolation.level": "read_committed",
             "enable.partition.eof": True,  # tells the position past transaction markers, where no record is
             "fetch.wait.max.ms": 50,

@@ -1,5 +1,6 @@
 """Every metric of every process, in one list, and the server that shows them."""
 
+import contextlib
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,7 +82,10 @@ LAG_RECORDS = Gauge(
     "offsetzero_lag_records", "High watermark minus the lowest undone offset", ["group", "topic", "partition"]
 )
 IN_FLIGHT = Gauge("offsetzero_in_flight_records", "Records delivered to this process and not done", ["group"])
-PAUSES = Counter("offsetzero_partition_pauses", "Partitions paused for back-pressure", ["group"])
+PAUSES = Counter(
+    "offsetzero_partition_pauses", "Partitions paused because less must be in flight", ["group", "reason"]
+)  # `reason` is a value of offsetzero.consumers.record.PauseReason
+PAUSED = Gauge("offsetzero_partitions_paused", "Partitions that are not fetched now, by reason", ["group", "reason"])
 
 # --- outbox ----------------------------------------------------------------------------------------
 OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
@@ -91,6 +95,12 @@ OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Outbox rows that the broker
 
 # --- HTTP ------------------------------------------------------------------------------------------
 HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])
+
+
+def remove(metric: Counter | Gauge, *labels: str) -> None:
+    """Show a metric no more under these labels; nothing happens when it never was."""
+    with contextlib.suppress(KeyError):
+        metric.remove(*labels)
 
 
 def serve(port: int, host: str = "127.0.0.1") -> int:

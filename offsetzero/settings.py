@@ -54,8 +54,9 @@ class KafkaSettings(_Section):
     """Replicas of a topic when it is made; 3 in production."""
     partitions: Annotated[int, Field(ge=1)] = 6
     """Partitions of an event topic, and of the retry topics of the groups that read it, when it is made."""
-    group_protocol: Literal["consumer", "classic"] = "consumer"
-    """`consumer` is KIP-848 (brokers from 4.0, or 3.7 with it switched on), `classic` the older one."""
+    group_protocol: Literal["auto", "consumer", "classic"] = "auto"
+    """`consumer` is KIP-848 (brokers from 4.0, or 3.7 with it switched on), `classic` the older one; `auto` takes
+    `consumer` where the cluster serves it."""
 
     def client_config(self) -> dict[str, Any]:
         """librdkafka properties that every client of this process starts from."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import psycopg
-from confluent_kafka.admin import AdminClient
 from kafka.conftest import await_dead_letters, await_effects, effects, uploaded
 
 from offsetzero import metrics
@@ -22,8 +21,8 @@ from offsetzero.retry.classify import of_status
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster, lag
-from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
+from offsetzero.topics.plan import AlterConfig, ConfigChange, Plan
 from support import wait_until
 
 Running = Callable[..., contextlib.AbstractContextManager[Any]]
@@ -139,7 +138,7 @@ def test_stop_iteration_in_a_thread_of_an_async_group_is_a_bug_like_others(
 
 
 def test_refused_appends_hold_no_worker(settings: Settings, running: Running, database: psycopg.Connection) -> None:
-    """Eight failing records and a retry topic that is gone stopped everything: each held a worker."""
+    """Eight failing records and a retry topic that takes nothing stopped everything: each held a worker."""
     audit = ConsumerGroup("audit", concurrency=2)
     calls: Counter[str] = Counter()
 
@@ -150,9 +149,8 @@ def test_refused_appends_hold_no_worker(settings: Settings, running: Running, da
             raise of_status(503)
         write(ctx, event)
 
-    retry, admin = Names(settings.kafka.namespace).topic("audit.retry-1m"), AdminClient(settings.kafka.client_config())
     with running(audit):
-        admin.delete_topics([retry])[retry].result(10)
+        _limit(settings, "audit.retry-1m", 100)
         with Publisher(settings) as publisher:
             for name in ["bad"] * 8 + ["good"] * 50:
                 publisher.publish(uploaded(name=name))
@@ -161,10 +159,15 @@ def test_refused_appends_hold_no_worker(settings: Settings, running: Running, da
         refused = metrics.APPENDS_FAILED.labels("audit", "audit.retry-1m")._value
         wait_until(lambda: refused.get() >= 16, 60, what="each append refused, and tried again")
         assert calls["bad"] == 8, "a handler is not called again because its retry could not be appended"
-    cluster.ensure(settings, group_topics("audit", 6, ["retry-1m", "retry-10m"]))
-    with running(audit):
+        _limit(settings, "audit.retry-1m", 1_000_000)
         rows = await_effects(database, 58, 60)
     assert Counter((name, attempt) for _, name, attempt in rows) == {("good", 1): 50, ("bad", 2): 8}
+
+
+def _limit(settings: Settings, topic: str, size: int) -> None:
+    """Have the broker take records up to a size, in bytes."""
+    change = ConfigChange("max.message.bytes", None, str(size))
+    cluster.apply(settings, Plan((AlterConfig(topic, (change,)),), ()))
 
 
 def test_an_endless_retry_after_ends_nobody(settings: Settings, running: Running, database: psycopg.Connection) -> None:

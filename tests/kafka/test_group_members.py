@@ -74,7 +74,7 @@ def _duplicates() -> float:
 
 
 def _pauses() -> float:
-    return metrics.PAUSES.labels("audit")._value.get()
+    return metrics.PAUSES.labels("audit", "back-pressure")._value.get()
 
 
 def test_what_runs_is_finished_and_committed_before_the_group_is_left(

@@ -1,10 +1,12 @@
 """Stands in for the client's Consumer and records what is asked of it: the polling thread's rules without a broker."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from offsetzero.consumers.positions import Facts
 
 
 class FakeMessage:
@@ -58,8 +60,11 @@ class FakeConsumer:
         self.messages: deque[FakeMessage] = deque()
         self.paused: set[tuple[str, int]] = set()
         self.committed: dict[tuple[str, int], int] = {}
+        self.metadata: dict[tuple[str, int], str] = {}
         self.commit_error: KafkaError | None = None
         self.polls = 0
+        self.assigned: set[tuple[str, int]] = set()
+        self.sought: dict[tuple[str, int], int] = {}
         self.closed = False
         self._answers: list[list[TopicPartition]] = []
 
@@ -87,6 +92,17 @@ class FakeConsumer:
                 return message
         return None
 
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned = {(one.topic, one.partition) for one in partitions}
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned |= {(one.topic, one.partition) for one in partitions}
+
+    def seek(self, place: TopicPartition) -> None:
+        if (place.topic, place.partition) not in self.assigned:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.sought[place.topic, place.partition] = place.offset
+
     def pause(self, partitions: list[TopicPartition]) -> None:
         self.paused |= {(one.topic, one.partition) for one in partitions}
 
@@ -96,6 +112,7 @@ class FakeConsumer:
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition] | None:
         if self.commit_error is None:
             self.committed |= {(one.topic, one.partition): one.offset for one in offsets}
+            self.metadata |= {(one.topic, one.partition): one.metadata for one in offsets}
         if asynchronous:
             self._answers.append(offsets)
             return None
@@ -106,3 +123,41 @@ class FakeConsumer:
 
     def close(self) -> None:
         self.closed = True
+
+
+class FakeFacts:
+    """Answers what a test put into it; counts how often it was asked."""
+
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
+        self.ids = dict(topic_ids)
+        self.facts: dict[tuple[str, int], Facts] = {}
+        self.away: Exception | None = None
+        self.confirmed: list[tuple[str, int]] = []
+        self.reads = 0
+
+    def read(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Facts]:
+        self.reads += 1
+        self._answer()
+        return {place: self.facts.get(place) or Facts(self.ids.get(place[0]), high=1_000) for place in places}
+
+    def topic_ids(self) -> dict[str, str]:
+        self._answer()
+        return dict(self.ids)
+
+    def confirm(self, places: Sequence[tuple[str, int]]) -> None:
+        self._answer()
+        self.confirmed += places
+
+    def _answer(self) -> None:
+        if self.away is not None:
+            raise self.away
+
+
+class NoThread:
+    """In place of a thread: a test does its work itself."""
+
+    def __init__(self, *_given: object) -> None: ...
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...

@@ -2,65 +2,13 @@
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
-from unit.consumers.fake_client import FakeConsumer, FakeMessage
+from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
 from offsetzero.consumers import pressure
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.poll import PollLoop
-from offsetzero.consumers.record import Record, spans
+from offsetzero.consumers.record import spans
 from offsetzero.consumers.run import Ending
 from offsetzero.errors import GroupStopped
-from offsetzero.settings import GroupSettings
-from offsetzero.topics.names import Names
-from support import ManualClock
-
-
-class Loop:
-    """A PollLoop on a fake client, with partitions 0 and 1 of `documents` and `audit.retry-1m` assigned."""
-
-    def __init__(self, **limits: int) -> None:
-        self.clock = ManualClock()
-        self.dispatcher = Dispatcher(self.clock)
-        self.lost = 0
-        made: list[FakeConsumer] = []
-
-        def make(config: dict[str, object], **options: object) -> FakeConsumer:
-            made.append(FakeConsumer(config, **options))
-            return made[0]
-
-        self.loop = PollLoop(
-            {},
-            {"documents": "id-1"},
-            {"audit.retry-1m": "id-2"},
-            "audit",
-            Names("t."),
-            self.dispatcher,
-            GroupSettings(**limits),
-            self.clock,
-            self.on_lost,
-            make,  # type: ignore[arg-type]
-        )
-        self.client = made[0]
-        self.loop.subscribe()
-        self.places = [TopicPartition(f"t.{name}", n) for name in ("documents", "audit.retry-1m") for n in (0, 1)]
-        self.client.callbacks["on_assign"](self.client, self.places)
-
-    def on_lost(self) -> None:
-        self.lost += 1
-
-    def deliver(self, offset: int, partition: int = 0, topic: str = "documents", **given: object) -> None:
-        message = FakeMessage(f"t.{topic}", partition, offset, key=str(offset).encode(), **given)  # type: ignore[arg-type]
-        self.client.messages.append(message)
-
-    def turn(self, seconds: float = 0.0) -> None:
-        self.clock.advance(seconds)
-        self.loop.turn()
-
-    def take(self) -> Record:
-        record = take(self.dispatcher)
-        assert record is not None
-        return record
 
 
 def test_done_records_are_committed_up_to_the_first_that_is_not() -> None:
@@ -72,10 +20,10 @@ def test_done_records_are_committed_up_to_the_first_that_is_not() -> None:
     for done in (third, first):
         finish(loop.dispatcher, done, done=True)
     loop.turn(2)
-    assert loop.client.committed == {("t.documents", 0): 4}
+    assert loop.committed() == 4
     finish(loop.dispatcher, second, done=True)
     loop.turn(2)
-    assert loop.client.committed == {("t.documents", 0): 8}
+    assert loop.committed() == 8
 
 
 def test_the_end_of_a_partition_is_committed_past_markers() -> None:
@@ -85,7 +33,7 @@ def test_the_end_of_a_partition_is_committed_past_markers() -> None:
     loop.turn()
     finish(loop.dispatcher, loop.take(), done=True)
     loop.turn(2)
-    assert loop.client.committed == {("t.documents", 0): 6}
+    assert loop.committed() == 6
 
 
 def test_a_failed_commit_is_tried_again() -> None:
@@ -96,10 +44,10 @@ def test_a_failed_commit_is_tried_again() -> None:
     loop.client.commit_error = KafkaError(KafkaError.STALE_MEMBER_EPOCH)
     loop.turn(2)
     loop.turn()
-    assert loop.client.committed == {("t.documents", 0): 0}
+    assert loop.committed() == 0
     loop.client.commit_error = None
     loop.turn(2)
-    assert loop.client.committed == {("t.documents", 0): 1}
+    assert loop.committed() == 1
 
 
 def test_a_revoked_partition_is_committed_at_once_and_never_again() -> None:
@@ -111,13 +59,13 @@ def test_a_revoked_partition_is_committed_at_once_and_never_again() -> None:
     finish(loop.dispatcher, first, done=True)
     before = loop.clock.monotonic()
     end(loop.dispatcher, second, Ending.AGAIN)  # so that nothing runs: the revocation need not wait
-    loop.client.callbacks["on_revoke"](loop.client, loop.places[:1])
-    assert loop.client.committed == {("t.documents", 0): 1}
+    loop.revoke(loop.places[:1])
+    assert loop.committed() == 1
     assert loop.clock.monotonic() == before
     loop.turn(120)
     assert loop.dispatcher.take_nowait() is None, "the postponed record belongs to another member now"
     loop.turn(2)
-    assert loop.client.committed == {("t.documents", 0): 1}
+    assert loop.committed() == 1
 
 
 def test_a_lost_partition_is_not_committed_and_its_appends_are_given_up() -> None:
@@ -126,18 +74,18 @@ def test_a_lost_partition_is_not_committed_and_its_appends_are_given_up() -> Non
     loop.deliver(0)
     loop.turn()
     finish(loop.dispatcher, loop.take(), done=True)
-    loop.client.callbacks["on_lost"](loop.client, loop.places[:1])
+    loop.lose(loop.places[:1])
     loop.turn(2)
-    assert loop.client.committed == {("t.documents", 0): 0}
+    assert loop.committed() == 0
     assert loop.lost == 1
 
 
 def test_empty_and_partial_lists_are_deltas() -> None:
     """librdkafka#3337: lists taken as whole assignments."""
     loop = Loop()
-    loop.client.callbacks["on_assign"](loop.client, [])
-    loop.client.callbacks["on_revoke"](loop.client, [])
-    loop.client.callbacks["on_revoke"](loop.client, loop.places[1:2])
+    loop.assign([])
+    loop.revoke([])
+    loop.revoke(loop.places[1:2])
     loop.deliver(0)
     loop.deliver(0, partition=1)
     loop.turn()
@@ -153,8 +101,9 @@ def test_a_pause_ends_with_the_assignment() -> None:
     for _ in range(4):
         loop.turn(0.6)
     assert ("t.documents", 0) in loop.client.paused
-    loop.client.callbacks["on_revoke"](loop.client, loop.places[:1])
-    loop.client.callbacks["on_assign"](loop.client, loop.places[:1])
+    loop.revoke(loop.places[:1])
+    loop.assign(loop.places[:1])
+    loop.turn()
     assert ("t.documents", 0) not in loop.client.paused
 
 
@@ -262,7 +211,7 @@ def test_closing_commits_first_and_does_not_wait_for_ever() -> None:
     loop.turn()
     finish(loop.dispatcher, loop.take(), done=True)
     loop.loop.close()
-    assert loop.client.committed == {("t.documents", 0): 1}
+    assert loop.committed() == 1
     assert loop.client.closed
 
 

@@ -1,0 +1,130 @@
+"""The facts about a group's partitions, from the cluster and the database. Blocks: for a thread that may wait."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from offsetzero.consumers import positions
+from offsetzero.consumers.positions import Facts
+from offsetzero.settings import Settings
+from offsetzero.store import starts
+from offsetzero.store.database import Pool
+from offsetzero.store.script import run
+from offsetzero.store.starts import Place, Start
+from offsetzero.topics import offsets
+from offsetzero.topics.admin import client
+from offsetzero.topics.names import Names
+
+KAFKA_SECONDS = 5.0  # for one request
+POOL_SECONDS = 2.0  # for a connection
+
+
+class FactsReader(Protocol):
+    """Where facts come from. Every call blocks for seconds at most, and is made by one thread.
+
+    A cluster or a database that is away is an error that `Opening` waits out.
+    """
+
+    def read(self, places: Sequence[Place]) -> Mapping[Place, Facts]:
+        """The facts of these partitions; what is not recorded of their beginning is recorded."""
+        ...
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of those of the group's topics that exist."""
+        ...
+
+    def confirm(self, places: Sequence[Place]) -> None:
+        """Record that Kafka holds a committed offset of these."""
+        ...
+
+
+class ClusterFacts:
+    """The facts of a real cluster and a real database.
+
+    Args:
+        settings: name the cluster.
+        group: the group's name.
+        topics: its source and retry topics, by our names.
+        latest: those of the sources that a new group begins to read at the latest record.
+        connections: to the database; None for a group without one.
+    """
+
+    def __init__(
+        self, settings: Settings, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._topics = list(topics)
+        self._latest = frozenset(latest)
+        self._connections = connections
+        self._names = Names(settings.kafka.namespace)
+        self._admin: AdminClient | None = None
+
+    def read(self, places: Sequence[Place]) -> Mapping[Place, Facts]:
+        """See `FactsReader`.
+
+        Raises:
+            TopicError: the cluster refuses, or does not answer.
+            psycopg.Error, PoolTimeout: the database does.
+        """
+        known = self._recorded()
+        topics = offsets.describe(self._client(), self._names, self._topics, timeout=KAFKA_SECONDS)
+        every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
+        lacking = [place for place in every if place not in known] if self._connections else []
+        existing = frozenset(every)
+        wanted = {*lacking, *(place for place in places if place in existing)}
+        committed = offsets.committed(self._client(), self._names, self._group, timeout=KAFKA_SECONDS)
+        low = self._ends(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        high = self._ends(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        facts = {place: Facts(None) for place in places}
+        for place in wanted:
+            held = committed.get(place)
+            facts[place] = Facts(
+                topics[place[0]].id,
+                low[place],
+                high[place],
+                held.offset if held else None,
+                held.topic_id if held else "",
+                known.get(place),
+            )
+        if not lacking or self._connections is None:
+            return facts
+        with self._connections.connection(POOL_SECONDS) as connection:
+            run(connection, starts.add(self._group, positions.births(lacking, known, committed, facts, self._latest)))
+            known = run(connection, starts.of_group(self._group))  # another member may have been first
+        return {place: replace(one, start=known.get(place)) for place, one in facts.items()}
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """See `FactsReader`.
+
+        Raises:
+            TopicError: the cluster refuses, or does not answer.
+        """
+        found = offsets.describe(self._client(), self._names, self._topics, timeout=KAFKA_SECONDS)
+        return {name: topic.id for name, topic in found.items()}
+
+    def confirm(self, places: Sequence[Place]) -> None:
+        """See `FactsReader`.
+
+        Raises:
+            psycopg.Error, PoolTimeout: the database refuses, or does not answer.
+        """
+        if self._connections is not None:
+            with self._connections.connection(POOL_SECONDS) as connection:
+                run(connection, starts.confirm(self._group, places))
+
+    def _recorded(self) -> Mapping[Place, Start]:
+        if self._connections is None:
+            return {}
+        with self._connections.connection(POOL_SECONDS) as connection:
+            return run(connection, starts.of_group(self._group))
+
+    def _ends(self, places: Iterable[Place], spec: OffsetSpec) -> Mapping[Place, int]:
+        return offsets.ends(self._client(), self._names, places, spec, timeout=KAFKA_SECONDS)
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = client(self._settings)
+        return self._admin

@@ -1,0 +1,222 @@
+"""A member's partitions, from assignment to revocation: where each begins, whether it is read, what is committed."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import Consumer, TopicPartition
+
+from offsetzero import logs, metrics
+from offsetzero.clock import Clock
+from offsetzero.consumers import positions
+from offsetzero.consumers.assignment import Assignment
+from offsetzero.consumers.commits import Commits
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.fetching import Fetching
+from offsetzero.consumers.opening import Opening
+from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.record import OwnedPartition, PauseReason, spans
+from offsetzero.errors import GroupStopped, PositionLost
+from offsetzero.store.starts import Place
+from offsetzero.topics.names import Names
+
+REVOKE_SECONDS = 5.0  # for what runs
+CHECK_SECONDS = 2.0  # for the ids of topics, while a partition is being revoked
+DOUBT_SECONDS = 10.0  # for the facts about an offset that the broker has refused
+
+log = logs.get(__name__)
+
+
+class Membership:
+    """What one member of a group owns; belongs to the polling thread, like the callbacks that it is given to.
+
+    Args:
+        topics: every source and retry topic of the group, by our names, with its id.
+        group: for messages.
+        names: of topics on the cluster.
+        dispatcher: has the records of the partitions.
+        opening: finds out where partitions begin.
+        commits: commits.
+        clock: bounds waits.
+        lost: called when partitions are lost, to give up appends on behalf of them.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, str],
+        group: str,
+        names: Names,
+        dispatcher: Dispatcher,
+        opening: Opening,
+        commits: Commits,
+        clock: Clock,
+        lost: Callable[[], None],
+    ) -> None:
+        self.live: dict[tuple[str, int], OwnedPartition] = {}
+        """The stays that records are taken of, by the topic's name on the cluster and the partition."""
+        self._topics = topics
+        self._group = group
+        self._names = names
+        self._dispatcher = dispatcher
+        self._opening = opening
+        self._commits = commits
+        self._clock = clock
+        self._lost = lost
+        self._assignment = Assignment(topics)
+        self._begun: list[tuple[OwnedPartition, Facts]] = []  # known, and the client has not begun with them
+        self._doubted: dict[OwnedPartition, tuple[float, str]] = {}
+        self._missing: set[str] = set()
+
+    def attach(self, consumer: Consumer, fetching: Fetching) -> None:
+        """Have the client that the partitions are read with; called before it joins."""
+        self._consumer = consumer
+        self._fetching = fetching
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the answer to a question is awaited, so that the polling thread should not sleep long."""
+        return bool(self._begun) or any(one.is_opening for one in self._assignment.stays())
+
+    def tend(self) -> None:
+        """Let partitions be read whose beginning is known by now, and commit when the topics' ids are.
+
+        Raises:
+            GroupStopped: a partition cannot be read, or must not be committed.
+        """
+        if found := [*self._begun, *self._opening.answers()]:
+            self._begun = []
+            for stay, facts in found:
+                self._open(stay, facts)
+            self._commits.commit(self._consumer, [stay for stay, _ in found])
+        if (ids := self._opening.ids()) is not None:
+            self._check(ids)
+            self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()))
+        for deadline, said in self._doubted.values():
+            if self._clock.monotonic() > deadline:
+                raise GroupStopped(f"group {self._group}: {said}")
+
+    def doubt(self, place: tuple[str, int], said: str) -> None:
+        """The broker has refused the offset of a partition; the client reads it no more, and says so only once."""
+        stay = self.live.pop(place, None)
+        if stay is None:  # of a stay that has ended
+            log.warning("consumer error", group=self._group, partition=f"{place[0]}/{place[1]}", error=said)
+            return
+        stay.pauses.add(PauseReason.OPENING)
+        self._doubted[stay] = self._clock.monotonic() + DOUBT_SECONDS, f"{stay} at offset {stay.position}: {said}"
+        self._opening.ask([stay])
+
+    def commit_last(self) -> None:
+        """Ask for the last commit; its answer is awaited by the caller."""
+        self._opening.check()
+        if (ids := self._opening.ids(CHECK_SECONDS)) is not None:
+            self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()))
+
+    def give_up(self) -> None:
+        """Let the revocation that is to come commit nothing: nobody answers."""
+        for stay in self._assignment.stays():
+            stay.committed = stay.committable()
+
+    def measure(self) -> None:
+        """Set the gauges of lag, and of what is paused and why."""
+        paused = dict.fromkeys(PauseReason, 0)
+        for stay in self._assignment.stays():
+            for reason in stay.pauses:
+                paused[reason] += 1
+            position, end = stay.committable(), self._fetching.end(stay)
+            if position is not None and end >= 0:
+                number = str(stay.partition)
+                metrics.LAG_RECORDS.labels(self._group, stay.topic, number).set(max(0, end - position))
+        for reason, count in paused.items():
+            metrics.PAUSED.labels(self._group, reason).set(count)
+
+    # --- callbacks of the client: the lists are what is added or taken away, and may be empty
+
+    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Begin with partitions: paused, until it is known where."""
+        if twice := [one for one in partitions if self._assignment.get(self._place(one)) is not None]:
+            self.on_revoke(consumer, twice)
+        self._fetching.take(partitions)
+        self._opening.ask(self._assignment.add(map(self._place, partitions)))
+        log.info("assigned", group=self._group, partitions=spans(partitions))
+
+    def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """End with partitions, and with what has to rest without them: what runs is awaited, then committed."""
+        places = list(map(self._place, partitions))
+        if ending := self._assignment.ending(places):
+            self._opening.check()
+            still = self._dispatcher.wait_idle(REVOKE_SECONDS, ending)
+            if still:
+                log.warning("revoked while handlers run", group=self._group, records=[str(record) for record in still])
+            if (ids := self._opening.ids(CHECK_SECONDS)) is not None:
+                self._commits.commit_now(consumer, self._same(ids, ending))
+            else:
+                log.warning("not committed, the cluster does not answer", group=self._group)
+            self._end(places, ending)
+        log.info("revoked", group=self._group, partitions=spans(partitions))
+
+    def on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """End with partitions that another member owns by now: nothing is committed, nothing more appended."""
+        places = list(map(self._place, partitions))
+        ending = self._assignment.ending(places)
+        self._lost()
+        self._end(places, ending)
+        log.warning("lost", group=self._group, partitions=spans(partitions))
+
+    # ---
+
+    def _open(self, stay: OwnedPartition, facts: Facts) -> None:
+        if not stay.active or self._assignment.get(stay.place) is not stay:
+            return
+        doubt = self._doubted.pop(stay, None)
+        try:
+            offset = positions.decide(self._group, stay, facts, stay.position if doubt else stay.resume_at)
+        except PositionLost as error:
+            self._forsake(error)
+            raise
+        if doubt:
+            raise GroupStopped(f"group {self._group}: {doubt[1]}")
+        if not self._fetching.place_at(stay, offset):
+            self._begun.append((stay, facts))
+            return
+        # An offset that does not name its topic is committed once more, with the name.
+        stay.begin(offset, facts.committed if facts.committed_id else None)
+        stay.unproven = facts.start is not None and not facts.start.committed
+        if stay.unproven and facts.committed is not None:
+            self._opening.confirm([stay.place])
+            stay.unproven = False
+        stay.pauses.discard(PauseReason.OPENING)
+        self.live[self._names.topic(stay.topic), stay.partition] = stay
+        self._fetching.resume(stay, offset, facts.high)
+
+    def _check(self, ids: Mapping[str, str]) -> None:
+        for topic, known in self._topics.items():
+            now = ids.get(topic)
+            if now == known:
+                self._missing.discard(topic)
+            elif now is None and topic not in self._missing:
+                self._missing.add(topic)  # said once, perhaps by a broker that has not caught up yet
+            else:
+                group = self._group
+                error = positions.recreated(group, topic, known, now) if now else positions.deleted(group, topic)
+                self._forsake(error)
+                raise error
+
+    def _forsake(self, error: PositionLost) -> None:
+        """Commit nothing more of what cannot be read any more."""
+        for stay in self._assignment.stays():
+            if stay.topic == error.topic and error.partition in (None, stay.partition):
+                self.live.pop((self._names.topic(stay.topic), stay.partition), None)
+                stay.revoke()
+
+    def _end(self, places: Iterable[Place], ending: Iterable[OwnedPartition]) -> None:
+        for stay in ending:
+            self.live.pop((self._names.topic(stay.topic), stay.partition), None)
+            self._doubted.pop(stay, None)
+            metrics.remove(metrics.LAG_RECORDS, self._group, stay.topic, str(stay.partition))
+        self._fetching.pause(self._assignment.remove(places))
+        self._dispatcher.purge()
+
+    def _same(self, ids: Mapping[str, str], stays: Iterable[OwnedPartition]) -> list[OwnedPartition]:
+        """Those whose topic is the one that they were read from."""
+        return [stay for stay in stays if ids.get(stay.topic) == stay.topic_id]
+
+    def _place(self, one: TopicPartition) -> Place:
+        return self._names.strip(one.topic) or one.topic, one.partition

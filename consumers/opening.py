@@ -1,0 +1,181 @@
+"""The thread that finds out where partitions are read from, and whether their topics are still the same."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from offsetzero import logs
+from offsetzero.clock import Clock
+from offsetzero.consumers.facts import FactsReader
+from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.record import OwnedPartition
+from offsetzero.consumers.resources import Spawn
+from offsetzero.errors import TopicError
+from offsetzero.store.availability import is_away
+from offsetzero.store.starts import Place
+
+AGAIN_SECONDS = 1.0  # between tries while the cluster or the database is away
+TELL_SECONDS = 60.0  # between log lines about that
+JOIN_SECONDS = 5.0
+
+log = logs.get(__name__)
+
+
+class Opening:
+    """Asks on behalf of the polling thread, which never waits for a cluster or a database.
+
+    Whatever is away is asked again until it is back: meanwhile the group keeps its membership, and its partitions
+    are not read. The owner calls `start` and `close`; the polling thread calls the rest.
+
+    Args:
+        facts: who is asked.
+        group: for log lines.
+        clock: intervals.
+        spawn: makes the thread.
+    """
+
+    def __init__(self, facts: FactsReader, group: str, clock: Clock, spawn: Spawn) -> None:
+        self._facts = facts
+        self._group = group
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._closed = False
+        self._asked: list[OwnedPartition] = []
+        self._to_confirm: set[Place] = set()
+        self._answers: list[tuple[OwnedPartition, Facts]] = []
+        self._check = False
+        self._ids: Mapping[str, str] | None = None
+        self._failure: BaseException | None = None
+        self._again_at = 0.0
+        self._told_at: float | None = None
+        self._thread = spawn(self._run, f"opening-{group}")
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, within a bound also while it waits for an answer."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(JOIN_SECONDS)
+
+    def ask(self, stays: Iterable[OwnedPartition]) -> None:
+        """Ask for the facts of these; `answers` has them later."""
+        with self._changed:
+            self._asked += stays
+            self._again_at = 0.0
+            self._changed.notify_all()
+
+    def answers(self) -> Sequence[tuple[OwnedPartition, Facts]]:
+        """What has been found since the last call.
+
+        Raises:
+            Exception: what no waiting mends.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if not self._answers:
+            return ()
+        with self._changed:
+            found, self._answers = self._answers, []
+        return found
+
+    def check(self) -> None:
+        """Ask for the ids of the group's topics; `ids` has them later."""
+        with self._changed:
+            self._check = True
+            self._ids = None
+            self._changed.notify_all()
+
+    def ids(self, seconds: float = 0.0) -> Mapping[str, str] | None:
+        """The answer to the last `check`, once; None while there is none.
+
+        Args:
+            seconds: how long to wait for it at most.
+        """
+        if self._ids is None and seconds == 0.0:
+            return None
+        with self._changed:
+            if seconds > 0:
+                self._clock.wait(self._changed, lambda: self._ids is not None or self._failure, seconds)
+            found, self._ids = self._ids, None
+        return found
+
+    def confirm(self, places: Iterable[Place]) -> None:
+        """Have it recorded that Kafka holds a committed offset of these."""
+        with self._changed:
+            self._to_confirm.update(places)
+            self._changed.notify_all()
+
+    def work(self) -> None:
+        """Ask once what was asked for first; called by the thread, or by a test instead of it."""
+        if self._check:
+            self._try(self._look_at_topics)
+        elif self._asked:
+            self._try(self._read)
+        elif self._to_confirm:
+            self._try(self._confirm)
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self.work()
+        except BaseException as error:
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _wait(self) -> bool:
+        """Wait for something to do; false at the end."""
+        with self._changed:
+            while not self._closed and not self._is_due():
+                pending = self._asked or self._to_confirm
+                seconds = max(0.0, self._again_at - self._clock.monotonic()) if pending else None
+                self._clock.wait(self._changed, lambda: self._closed or self._is_due(), seconds)
+            return not self._closed
+
+    def _is_due(self) -> bool:
+        return self._check or bool((self._asked or self._to_confirm) and self._clock.monotonic() >= self._again_at)
+
+    def _try(self, ask: Callable[[], None]) -> None:
+        try:
+            ask()
+        except Exception as error:
+            if not isinstance(error, TopicError) and not is_away(error):
+                raise
+            now = self._clock.monotonic()
+            self._again_at = now + AGAIN_SECONDS
+            if self._told_at is None or now - self._told_at >= TELL_SECONDS:
+                self._told_at = now
+                waiting = len(self._asked)
+                log.warning("waiting for an answer", group=self._group, partitions=waiting, error=str(error).strip())
+        else:
+            if self._told_at is not None:
+                self._told_at = None
+                log.info("answered again", group=self._group)
+
+    def _look_at_topics(self) -> None:
+        with self._changed:
+            self._check = False
+        ids = self._facts.topic_ids()
+        with self._changed:
+            if not self._check:  # else it was asked for again, and this answer is older than the question
+                self._ids = ids
+                self._changed.notify_all()
+
+    def _read(self) -> None:
+        with self._changed:
+            asked = [stay for stay in self._asked if stay.active]
+        facts = self._facts.read([stay.place for stay in asked]) if asked else {}
+        with self._changed:
+            self._asked = [stay for stay in self._asked if stay.active and stay not in asked]
+            self._answers += [(stay, facts[stay.place]) for stay in asked]
+            self._changed.notify_all()
+
+    def _confirm(self) -> None:
+        with self._changed:
+            places = sorted(self._to_confirm)
+        self._facts.confirm(places)
+        with self._changed:
+            self._to_confirm.difference_update(places)

@@ -1,0 +1,263 @@
+"""A member's partitions: nothing is read before it is known where, and nothing committed of another topic."""
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from unit.consumers.fake_client import FakeFacts
+from unit.consumers.poll_loop import Loop
+from unit.consumers.taking import end, finish, take
+
+from offsetzero.consumers.membership import DOUBT_SECONDS
+from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.run import Ending
+from offsetzero.errors import GroupStopped, LostBecause, PositionLost, TopicError
+from offsetzero.store.starts import Start
+
+DOCUMENTS, RETRY = ("documents", 0), ("audit.retry-1m", 0)
+ON_CLUSTER = [("t.documents", 0), ("t.audit.retry-1m", 0)]
+
+
+def places(*named: tuple[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(f"t.{topic}", number) for topic, number in named]
+
+
+def rounds(loop: Loop) -> None:
+    for _ in range(3):
+        loop.turn(2)
+
+
+def stopped(loop: Loop) -> PositionLost:
+    with pytest.raises(PositionLost) as raised:
+        rounds(loop)
+    before = dict(loop.client.committed)
+    loop.loop.close()
+    assert loop.client.committed == before, "nothing is committed after that"
+    return raised.value
+
+
+def test_it_is_read_from_where_the_facts_say_and_committed_there_at_once() -> None:
+    loop = Loop(assign=False)
+    loop.facts.facts[DOCUMENTS] = Facts("id-1", 0, 100, start=Start("id-1", 40, committed=False))
+    loop.facts.facts[RETRY] = Facts("id-2", 0, 9, 7, "id-2", Start("id-2", 0, committed=True))
+    loop.assign(places(DOCUMENTS, RETRY))
+    assert loop.client.paused == set(ON_CLUSTER), "paused as soon as it is assigned"
+    loop.deliver(39)
+    loop.deliver(41)
+    loop.turn()
+    assert (loop.client.sought["t.documents", 0], loop.client.sought["t.audit.retry-1m", 0]) == (40, 7)
+    assert loop.client.paused == set()
+    assert loop.take().offset == 41, "39 was fetched before the position was known"
+    assert loop.committed() == 40
+    assert loop.committed("audit.retry-1m") is None, "Kafka holds that one already"
+    loop.turn()
+    loop.opening.work()
+    assert loop.facts.confirmed == [DOCUMENTS]
+
+
+def test_a_commit_without_a_topic_is_made_again_with_it() -> None:
+    loop = Loop(assign=False)
+    loop.facts.facts[DOCUMENTS] = Facts("id-1", 0, 100, 50, "", Start("id-1", 50, committed=True))
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.turn()
+    assert loop.committed() == 50
+    assert loop.client.metadata["t.documents", 0] == "oz:id-1"
+
+
+@pytest.mark.parametrize("away", [TopicError("no answer"), psycopg.OperationalError("the server is away")])
+def test_while_nobody_answers_it_polls_and_waits(away: Exception) -> None:
+    loop = Loop(assign=False)
+    loop.facts.away = away
+    loop.assign(places(DOCUMENTS, RETRY))
+    for _ in range(30):
+        loop.turn(1)
+    assert loop.client.paused == set(ON_CLUSTER)
+    assert loop.client.polls >= 60, "a member that does not poll is evicted"
+    loop.facts.away = None
+    loop.turn(1)
+    assert loop.client.paused == set()
+
+
+def test_an_answer_that_no_waiting_brings_ends_the_group() -> None:
+    loop = Loop(assign=False)
+
+    class Broken(FakeFacts):
+        def read(self, places: object) -> dict[tuple[str, int], Facts]:
+            raise psycopg.errors.UndefinedTable("group_starts")
+
+    loop.opening._facts = Broken({})
+    loop.assign(places(DOCUMENTS, RETRY))
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        loop.opening.work()
+
+
+def test_an_answer_about_an_earlier_stay_is_none() -> None:
+    loop = Loop(assign=False)
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.opening.work()
+    loop.revoke(places(DOCUMENTS, RETRY))
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.loop.turn()
+    assert loop.client.paused == set(ON_CLUSTER), "the facts may be other ones by now"
+    loop.turn()
+    assert loop.client.paused == set()
+
+
+def test_a_client_that_has_not_begun_with_a_partition_is_asked_again() -> None:
+    loop = Loop(assign=False)
+    loop.assign(places(DOCUMENTS, RETRY))
+    begun = loop.client.assigned
+    loop.client.assigned = set()
+    loop.turn()
+    assert loop.client.paused == set(ON_CLUSTER)
+    loop.client.assigned = begun
+    loop.turn()
+    assert loop.client.paused == set()
+
+
+def test_a_number_is_worked_only_while_all_of_it_is_owned() -> None:
+    loop = Loop(assign=False)
+    loop.assign(places(DOCUMENTS))
+    loop.deliver(0)
+    loop.turn(5)
+    assert loop.client.paused == {("t.documents", 0)}
+    assert loop.facts.reads == 0, "where it begins is asked when it may begin"
+    loop.assign(places(RETRY))
+    loop.turn()
+    assert loop.client.paused == set()
+    assert take(loop.dispatcher) is not None
+
+
+def test_when_a_sibling_goes_what_runs_is_finished_and_the_rest_read_again_later() -> None:
+    loop = Loop()
+    for offset in range(4):
+        loop.deliver(offset)
+    loop.turn()
+    records = [loop.take() for _ in range(3)]
+    finish(loop.dispatcher, records[0], done=True)
+    finish(loop.dispatcher, records[2], done=True)
+    end(loop.dispatcher, records[1], Ending.AGAIN)
+    loop.revoke(places(RETRY))
+    assert loop.committed() == 1
+    assert ("t.documents", 0) in loop.client.paused
+    assert ("t.documents", 1) not in loop.client.paused, "another number goes on"
+    loop.turn(60)
+    assert take(loop.dispatcher) is None, "neither what was queued nor what was to be tried again"
+    loop.assign(places(RETRY))
+    loop.turn()
+    assert loop.client.sought["t.documents", 0] == 1
+    assert ("t.documents", 0) not in loop.client.paused
+
+
+def test_lost_partitions_take_their_siblings_with_them() -> None:
+    loop = Loop()
+    loop.deliver(0)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.lose(places(RETRY))
+    assert loop.lost == 1
+    loop.turn(2)
+    assert loop.committed() == 0, "lost: what another member may have committed by now is not known"
+    assert ("t.documents", 0) in loop.client.paused
+
+
+def test_a_record_of_the_batch_in_which_its_partition_went_and_came_is_dropped() -> None:
+    """The callbacks run inside of `consume`, behind the record that `poll` gave."""
+    loop = Loop()
+    loop.deliver(0)
+    consume = loop.client.consume
+
+    def rebalance(count: int, timeout: float) -> list[object]:
+        loop.client.consume = consume  # type: ignore[method-assign]
+        loop.revoke(loop.places)
+        loop.assign(loop.places)
+        return []
+
+    loop.client.consume = rebalance  # type: ignore[assignment, method-assign]
+    loop.turn()
+    assert take(loop.dispatcher) is None
+
+
+def test_a_topic_made_again_while_it_is_read_stops_the_group() -> None:
+    loop = Loop()
+    loop.deliver(0)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.facts.ids["documents"] = "id-9"
+    assert stopped(loop).reason is LostBecause.RECREATED
+    assert loop.committed() == 0
+
+
+def test_a_topic_made_again_before_the_revocation_is_not_committed() -> None:
+    loop = Loop()
+    loop.deliver(0)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.facts.ids["documents"] = "id-9"
+    loop.revoke(loop.places)
+    assert loop.committed() == 0
+
+
+@pytest.mark.parametrize("topic", ["documents", "audit.retry-1m"])
+def test_a_topic_that_is_gone_stops_the_group_when_it_is_said_twice(topic: str) -> None:
+    """A broker that has just started may not know the newest topics yet."""
+    loop = Loop()
+    known = loop.facts.ids.pop(topic)
+    loop.turn(2)
+    loop.facts.ids[topic] = known
+    loop.turn(2)
+    del loop.facts.ids[topic]
+    error = stopped(loop)
+    assert (error.reason, error.topic) == (LostBecause.DELETED, topic)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (Facts("id-1", 500, 900, 0, "id-1"), LostBecause.BELOW_START),
+        (Facts("id-1", 0, 0, 0, "id-1"), LostBecause.ABOVE_END),
+        (Facts("id-7", 0, 900, 0, "id-1"), LostBecause.RECREATED),
+    ],
+)
+def test_an_offset_that_the_broker_refuses_ends_the_group_with_its_reason(facts: Facts, reason: LostBecause) -> None:
+    """librdkafka says so once, and is silent then."""
+    loop = Loop()
+    loop.deliver(4)
+    loop.turn()
+    loop.facts.facts[DOCUMENTS] = facts
+    loop.deliver(5, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    assert stopped(loop).reason is reason
+
+
+def test_a_refused_offset_ends_the_group_also_when_nothing_explains_it_or_nobody_answers() -> None:
+    loop = Loop()
+    loop.deliver(5, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    with pytest.raises(GroupStopped, match="documents/0 at offset 0"):
+        loop.turn()
+    loop = Loop()
+    loop.facts.away = TopicError("no answer")
+    loop.deliver(5, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    loop.turn()
+    with pytest.raises(GroupStopped, match="documents/0 at offset 0"):
+        loop.turn(DOUBT_SECONDS + 1)
+
+
+def test_where_the_cluster_does_not_serve_the_newer_protocol_the_older_one_is_spoken() -> None:
+    refused = KafkaError(KafkaError._FATAL, "Fatal error: Broker: API version not supported: ConsumerGroupHeartbeat")
+    loop = Loop(protocol="auto", assign=False)
+    assert loop.client.config["group.protocol"] == "consumer"
+    loop.deliver(0, error=refused)
+    loop.turn()
+    first, second = loop.made
+    assert first.closed
+    assert second.config["group.protocol"] == "classic"
+    assert second.config["partition.assignment.strategy"] == "range"
+    assert "group.remote.assignor" not in second.config
+    loop.assign(loop.places)
+    loop.turn()
+    loop.deliver(0)
+    loop.turn()
+    assert loop.take().offset == 0
+    asked_for = Loop(protocol="consumer", assign=False)
+    asked_for.deliver(0, error=refused)
+    with pytest.raises(GroupStopped, match="not supported"):
+        asked_for.turn()
