@@ -14,8 +14,6 @@ from offsetzero.consumers.tally import Tally
 from offsetzero.consumers.transaction import NotNow
 from offsetzero.errors import SchemasUnavailable
 
-LABEL = "batch"  # of the time that a call took; records are counted by their types
-
 
 class BatchHandling:
     """Works on whole runs for one worker of a group with a batch handler.
@@ -60,7 +58,8 @@ class BatchHandling:
                 if record.failed is not None or call.failure is not None:
                     bad.append(call)
                 elif call.route is None:
-                    self._done(work, call, "ignored")
+                    self._tally.passed(call.label, "ignored")
+                    work.end(record, Ending.DONE)
                 else:
                     good.append(call)
             self._perform(work, good)
@@ -81,7 +80,6 @@ class BatchHandling:
         except SchemasUnavailable as error:
             work.end(record, not_now(record, error))
             return None
-        self._tally.consumed(call.label)
         return call
 
     def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
@@ -93,6 +91,7 @@ class BatchHandling:
             outcomes = self._effects.perform_batch(calls, self._batch, self._context)
         except BaseException as error:
             if len(calls) == 1:
+                self._tally.read(calls[0].label)
                 work.end(calls[0].record, failed(calls[0], error, self._effects, self._settler))
             elif isinstance(error, NotNow) or self._is_away(error, calls):
                 for call in calls:
@@ -103,27 +102,25 @@ class BatchHandling:
                 self._perform(work, calls[:half])
                 self._perform(work, calls[half:])
             return
-        finally:
-            self._tally.took(LABEL, self._clock.monotonic() - started)
+        each = (self._clock.monotonic() - started) / len(calls)
         for call, outcome in zip(calls, outcomes, strict=True):
-            self._done(work, call, outcome)
+            self._tally.handled(call.label, outcome, each)
+            work.end(call.record, Ending.DONE)
 
     def _is_away(self, error: BaseException, calls: Sequence[Call]) -> bool:
         return self._effects.is_away(error.__cause__ or error, calls[0].record)
 
     def _settle(self, call: Call) -> Ending:
         if call.record.failed is not None:
+            self._tally.read(call.label)
             return self._settler.end(call, call.record.failed)
         try:
             verdict = self._effects.begin(call)
         except BaseException as error:
+            self._tally.read(call.label)
             return failed(call, error, self._effects, self._settler)
-        self._tally.handled(call.label, verdict or "ignored")
+        self._tally.passed(call.label, verdict or "ignored")
         return Ending.DONE
-
-    def _done(self, work: "_Work", call: Call, outcome: str) -> None:
-        self._tally.handled(call.label, outcome)
-        work.end(call.record, Ending.DONE)
 
 
 class _Work:

@@ -50,43 +50,42 @@ class Handling:
         try:
             while (record := run.begin()) is not None:
                 run.begun_at = self._clock.monotonic()
-                run.ended.append((record, self._work(record)))
+                run.ended.append((record, self._work(record, run.begun_at)))
         finally:
             self._tally.tell()
 
-    def _work(self, record: Record) -> Ending:
+    def _work(self, record: Record, started: float) -> Ending:
         try:
             call = self._reader.read(record)
         except SchemasUnavailable as error:
             return not_now(record, error)
-        self._tally.consumed(call.label)
         token = logs.SUBJECT.set(call)
         try:
             if record.failed is not None:
+                self._tally.read(call.label)
                 return self._settler.end(call, record.failed)
             try:
                 verdict = self._effects.begin(call)
-                if verdict is None:
-                    verdict = self._handle(call)
+                if verdict is not None:
+                    self._tally.passed(call.label, verdict)
+                    return Ending.DONE
+                verdict = self._handle(call)
             except BaseException as error:
+                self._tally.read(call.label)
                 return failed(call, error, self._effects, self._settler)
-            self._tally.handled(call.label, verdict)
+            self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
             return Ending.DONE
         finally:
             logs.SUBJECT.reset(token)
 
     def _handle(self, call: Call) -> str:
-        started = self._clock.monotonic()
-        try:
-            ctx = self._context(call)
-            prepare = route_of(call).prepare
-            if prepare is not None:
-                if not call.record.prepared:
-                    call.record.keep(checked(prepare(call.event, ctx)))
-                ctx.prepared = call.record.kept
-            return self._effects.perform(call, ctx)
-        finally:
-            self._tally.took(call.label, self._clock.monotonic() - started)
+        ctx = self._context(call)
+        prepare = route_of(call).prepare
+        if prepare is not None:
+            if not call.record.prepared:
+                call.record.keep(checked(prepare(call.event, ctx)))
+            ctx.prepared = call.record.kept
+        return self._effects.perform(call, ctx)
 
 
 class AsyncHandling:
@@ -123,25 +122,28 @@ class AsyncHandling:
                 call = await self._threads.run(self._reader.read, record)
         except SchemasUnavailable as error:
             return not_now(record, error)
-        self._tally.consumed(call.label)
         logs.SUBJECT.set(call)  # of this task alone
         if record.failed is not None:
+            self._tally.read(call.label)
             return await self._threads.run(self._settler.end, call, record.failed)
+        started = self._clock.monotonic()
         try:
             if self._begins_in_loop:
                 verdict = self._effects.begin(call)
             else:
                 verdict = await self._threads.run(self._effects.begin, call)
-            if verdict is None:
-                verdict = await self._handle(call)
+            if verdict is not None:
+                self._tally.passed(call.label, verdict)
+                return Ending.DONE
+            verdict = await self._handle(call)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # the runtime ends; one that a handler raised by itself is a failure like others
-            return await self._threads.run(failed, call, error, self._effects, self._settler)
+            return await self._failed(call, error)
         except BaseException as error:
-            return await self._threads.run(failed, call, error, self._effects, self._settler)
-        self._tally.handled(call.label, verdict)
+            return await self._failed(call, error)
+        self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
         return Ending.DONE
 
     def tell(self) -> None:
@@ -149,17 +151,17 @@ class AsyncHandling:
         self._tally.tell()
 
     async def _handle(self, call: Call) -> str:
-        started = self._clock.monotonic()
-        try:
-            ctx = self._context(call)
-            prepare = route_of(call).prepare
-            if prepare is not None:
-                if not call.record.prepared:
-                    call.record.keep(await self._threads.call(prepare, call.event, ctx))
-                ctx.prepared = call.record.kept
-            return await self._effects.perform_async(call, ctx)
-        finally:
-            self._tally.took(call.label, self._clock.monotonic() - started)
+        ctx = self._context(call)
+        prepare = route_of(call).prepare
+        if prepare is not None:
+            if not call.record.prepared:
+                call.record.keep(await self._threads.call(prepare, call.event, ctx))
+            ctx.prepared = call.record.kept
+        return await self._effects.perform_async(call, ctx)
+
+    async def _failed(self, call: Call, error: BaseException) -> Ending:
+        self._tally.read(call.label)
+        return await self._threads.run(failed, call, error, self._effects, self._settler)
 
 
 def failed(call: Call, error: BaseException, effects: Effects, settler: Settler) -> Ending:

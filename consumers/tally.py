@@ -14,30 +14,35 @@ class Tally:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._consumed: dict[str, int] = defaultdict(int)
-        self._handled: dict[tuple[str, str], int] = defaultdict(int)
-        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._read: dict[str, int] = defaultdict(int)
+        self._handled: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._others: dict[tuple[str, str], int] = defaultdict(int)
 
-    def consumed(self, label: str) -> None:
-        """A record was read."""
-        self._consumed[label] += 1
+    def read(self, label: str) -> None:
+        """A record was read whose outcome is told elsewhere."""
+        self._read[label] += 1
 
-    def handled(self, label: str, outcome: str) -> None:
-        """A record has its outcome."""
-        self._handled[label, outcome] += 1
+    def handled(self, label: str, outcome: str, seconds: float) -> None:
+        """A record was read and has its outcome, by a handling that took so long."""
+        self._handled[label, outcome].append(seconds)
 
-    def took(self, label: str, seconds: float) -> None:
-        """A handling took so long."""
-        self._seconds[label].append(seconds)
+    def passed(self, label: str, outcome: str) -> None:
+        """A record was read and has its outcome without a handling."""
+        self._others[label, outcome] += 1
 
     def tell(self) -> None:
         """Add everything to the metrics, and begin anew."""
-        for label, count in self._consumed.items():
-            metrics.EVENTS_CONSUMED.labels(self._group, label).inc(count)
-        for (label, outcome), count in self._handled.items():
-            metrics.EVENTS_HANDLED.labels(self._group, label, outcome).inc(count)
-        for label, seconds in self._seconds.items():
+        for (label, outcome), seconds in self._handled.items():
             metrics.HANDLER_SECONDS.observe((self._group, label), seconds)
-        self._consumed.clear()
+            self._tell(label, outcome, len(seconds))
+        for (label, outcome), count in self._others.items():
+            self._tell(label, outcome, count)
+        for label, count in self._read.items():
+            metrics.EVENTS_CONSUMED.labels(self._group, label).inc(count)
+        self._read.clear()
         self._handled.clear()
-        self._seconds.clear()
+        self._others.clear()
+
+    def _tell(self, label: str, outcome: str, count: int) -> None:
+        metrics.EVENTS_CONSUMED.labels(self._group, label).inc(count)
+        metrics.EVENTS_HANDLED.labels(self._group, label, outcome).inc(count)

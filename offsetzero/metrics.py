@@ -67,7 +67,7 @@ EVENTS_HANDLED = Counter(
 )  # `outcome` is a value of offsetzero.store.processed.Outcome, `duplicate` or `ignored`
 HANDLER_SECONDS = Durations(
     "offsetzero_handler_seconds",
-    "Time in prepare, handler and transaction of one record",
+    "Time from reading one record to its outcome; in a batch, its share",
     ["group", "type"],
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
