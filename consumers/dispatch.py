@@ -301,10 +301,10 @@ class Dispatcher:
 
     def _finish(self, record: Record, *, done: bool) -> None:
         self._leave(record)
+        self._lanes.finish(record)  # before its headers are gone, which name its tenant
         if done:
             record.free()
         record.done = done
-        self._lanes.finish(record)
 
     def _enter(self, record: Record) -> None:
         self._in_flight += 1

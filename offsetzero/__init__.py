@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offsetzero.consumers.context import Context
+    from offsetzero.consumers.context import BatchContext, Context
     from offsetzero.consumers.group import ConsumerGroup
     from offsetzero.errors import OffsetzeroError
     from offsetzero.producers.publisher import Publisher
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
 
 _HOMES = {
+    "BatchContext": "consumers.context",
     "ConsumerGroup": "consumers.group",
     "Context": "consumers.context",
     "DocumentDeleted": "schemas.documents",
@@ -37,6 +38,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BatchContext",
     "ConsumerGroup",
     "Context",
     "DocumentDeleted",

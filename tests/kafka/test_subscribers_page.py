@@ -41,7 +41,7 @@ def page_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         return registry.load(f"{name}:{name}")
 
     yield load
-    for name in ("shelf", "scanner"):
+    for name in ("shelf", "scanner", "counts"):
         sys.modules.pop(name, None)
 
 
@@ -108,6 +108,21 @@ def test_the_scanner_is_a_step_of_runs(
     }
     assert _outcomes(database) == [("applied", 2), ("failed", 1)]
     assert sorted(_rows(database, "SELECT said FROM scans")) == [("clean",), ("unknown",)]
+
+
+def test_counts_take_many_events_in_one_call(
+    settings: Settings, running: Running, database: psycopg.Connection, page_file: Callable[[str], ConsumerGroup]
+) -> None:
+    group = page_file("counts")
+    with Publisher(settings) as publisher:
+        for number in range(200):
+            event = uploaded().model_copy(update={"tenant_id": f"t{number % 3}", "size_bytes": number})
+            for _ in range(1 + (number % 50 == 0)):
+                publisher.publish(event, event_id=UUID(int=number))
+    with running(group):
+        wait_until(lambda: sum(count for _, count in _outcomes(database)) == 200, what="all events are handled")
+    expected = [(f"t{one}", len(range(one, 200, 3)), sum(range(one, 200, 3))) for one in range(3)]
+    assert _rows(database, "SELECT tenant, documents, bytes FROM counts ORDER BY tenant") == expected
 
 
 def test_a_scanner_that_stays_silent_is_tried_in_each_tier(

@@ -14,6 +14,7 @@ def test_every_public_name_can_be_imported() -> None:
 
 def test_public_names() -> None:
     assert offsetzero.__all__ == [
+        "BatchContext",
         "ConsumerGroup",
         "Context",
         "DocumentDeleted",
