@@ -1,4 +1,4 @@
-"""`offsetzero groups`: run a consumer group, see members, offsets and lag."""
+"""`offsetzero groups`: run a consumer group, see members, offsets and lag, give it other positions."""
 
 import gc
 import json
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from offsetzero.consumers.runtime import GroupRuntime
     from offsetzero.topics.lag import GroupState, PartitionLag
 
-app = typer.Typer(no_args_is_help=True, help="Run a group, and see members, offsets and lag.")
+app = typer.Typer(no_args_is_help=True, help="Run a group, see members, offsets and lag, reset positions.")
 
 EXIT_UNFINISHED = 4
 """Handlers did not end within the drain time; their records will be read again."""
@@ -100,6 +100,49 @@ def list_groups(
         print("No consumer groups yet: start one with `offsetzero groups run NAME`.")
         return
     _print(rows, partitions)
+
+
+@app.command("reset")
+def reset_group(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="A group without running members.")],
+    to: Annotated[
+        str, typer.Option("--to", help="earliest, latest, an offset, or a time: the first record not older than it.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="One topic; by default the sources, not the retry topics.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="One partition of that topic.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+) -> None:
+    """Give a stopped group other positions: shows what would change, and changes it with --yes."""
+    from offsetzero import settings
+    from offsetzero.cli import rows
+    from offsetzero.consumers import reset
+
+    target = reset.parse(to)
+    config = settings.load(needs=frozenset({"kafka"}))
+    moves = reset.plan(config, name, target, topic, partition)
+    shown = [
+        [
+            f"{one.topic}/{one.partition}",
+            "-" if one.old is None else str(one.old),
+            str(one.new),
+            str(one.skipped),
+            str(one.repeated),
+        ]
+        for one in moves
+    ]
+    columns = ("topic/partition", "committed", "new", "skipped", "repeated")
+    rows.show(columns, shown, right=set(columns[1:]))
+    if any(one.repeated for one in moves):
+        print("What the group has handled in its database is read again, and not applied again.", file=sys.stderr)
+    if not yes:
+        print("Nothing was changed: give --yes to do it.", file=sys.stderr)
+        return
+    if not config.database_url.get_secret_value():
+        print("No database is named: what is recorded in one stays as it is.", file=sys.stderr)
+    reset.apply(config, name, moves)
+    print(f"Done: {name} goes on there when it is started.", file=sys.stderr)
 
 
 def _print(groups: list[dict[str, Any]], partitions: bool) -> None:

@@ -1,0 +1,168 @@
+"""Give a stopped group other positions: Kafka's committed offsets, and what is recorded of its beginning."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import psycopg
+from confluent_kafka.admin import OffsetSpec
+
+from offsetzero.errors import ConfigurationError, GroupStopped, TopicError
+from offsetzero.settings import Settings
+from offsetzero.store import starts
+from offsetzero.store.script import run
+from offsetzero.store.starts import Place, Start
+from offsetzero.topics import lag, offsets
+from offsetzero.topics.admin import client
+from offsetzero.topics.catalogue import GROUPS
+from offsetzero.topics.names import Names
+from offsetzero.topics.offsets import Committed, Described
+
+Target: TypeAlias = Literal["earliest", "latest"] | int | datetime
+"""An end of the log, an offset, or the first record that is not older than a time."""
+_STOPPED = frozenset({"empty", "dead", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What would change in one partition.
+
+    Attributes:
+        topic: by our name.
+        partition: its number.
+        topic_id: of the topic now.
+        old: the committed offset; None when there is none, or it was one of a topic that was deleted.
+        new: the one to commit.
+        low: the first offset of the log.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    old: int | None
+    new: int
+    low: int
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that the group will never read."""
+        return max(0, self.new - max(self.old or 0, self.low))
+
+    @property
+    def repeated(self) -> int:
+        """Offsets that it will read again."""
+        return max(0, self.old - self.new) if self.old is not None else 0
+
+
+def parse(text: str) -> Target:
+    """What `--to` was given.
+
+    Raises:
+        ConfigurationError: it is none of them.
+    """
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ConfigurationError(
+            f"--to {text}: give earliest, latest, an offset, or a time with its zone, such as 2026-01-31T12:00:00Z"
+        )
+    return time
+
+
+def plan(
+    settings: Settings, group: str, to: Target, topic: str | None = None, partition: int | None = None
+) -> list[Move]:
+    """What would change.
+
+    Args:
+        settings: name the cluster.
+        group: the group's name.
+        to: where it shall go on.
+        topic: one topic; by default the group's sources, not its retry topics: what waits there must not be skipped.
+        partition: one partition of that topic.
+
+    Raises:
+        ConfigurationError: the arguments do not go together.
+        GroupStopped: the group has members.
+        TopicError: no such topic, offset or group, or the cluster does not answer.
+    """
+    if partition is not None and topic is None:
+        raise ConfigurationError("--partition: say of which topic, with --topic")
+    if isinstance(to, int) and partition is None:
+        raise ConfigurationError("--to OFFSET: say of which partition, with --topic and --partition")
+    state = lag.group_state(settings, group).state
+    if state not in _STOPPED:
+        raise GroupStopped(f"group {group} has members (it is {state}): stop them first")
+    admin, names = client(settings), Names(settings.kafka.namespace)
+    committed = offsets.committed(admin, names, group, stable=False)
+    wanted = [topic] if topic is not None else _sources(group, committed)
+    if not wanted:
+        raise TopicError(f"group {group} has read nothing yet; name a topic with --topic")
+    topics = offsets.describe(admin, names, wanted)
+    if missing := [name for name in wanted if name not in topics]:
+        raise TopicError(f"topics {', '.join(missing)} do not exist; run `offsetzero topics apply`")
+    places = [(name, number) for name, one in topics.items() for number in range(one.partitions)]
+    if partition is not None and (places := [place for place in places if place[1] == partition]) == []:
+        raise TopicError(f"topic {topic} has no partition {partition}")
+    low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    high = offsets.ends(admin, names, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    if isinstance(to, datetime):
+        spec = OffsetSpec.for_timestamp(round(to.timestamp() * 1000))
+        found = offsets.ends(admin, names, places, spec)
+        new = {place: found[place] if found[place] >= 0 else high[place] for place in places}
+    elif isinstance(to, int):
+        new = dict.fromkeys(places, to)
+        if not low[places[0]] <= to <= high[places[0]]:
+            raise TopicError(
+                f"{topic}/{partition} has the offsets from {low[places[0]]} to {high[places[0]]}, not {to}"
+            )
+    else:
+        new = low if to == "earliest" else high
+    return [_move(place, topics[place[0]], committed.get(place), new[place], low[place]) for place in sorted(places)]
+
+
+def apply(settings: Settings, group: str, moves: Sequence[Move]) -> None:
+    """Do it: first in Kafka, in one request, then in the database, in one transaction.
+
+    Ended between the two, the group either goes on where it was sent, or, when a topic was made again, stops as
+    before: what is recorded names the topic that is gone, and the same command again mends it.
+
+    Raises:
+        TopicError: the group has members, or the cluster refuses.
+        psycopg.Error: the database refuses, or does not answer.
+    """
+    admin, names = client(settings), Names(settings.kafka.namespace)
+    url = settings.database_url.get_secret_value()
+    if not url:
+        offsets.alter(admin, names, group, _commits(moves))
+        return
+    with psycopg.connect(url, connect_timeout=10) as connection:
+        recorded = run(connection, starts.of_group(group))
+        connection.commit()
+        offsets.alter(admin, names, group, _commits(moves))
+        if recorded:  # else it has no database, or is new and will take over what Kafka has
+            rows = {(one.topic, one.partition): Start(one.topic_id, one.new, committed=True) for one in moves}
+            run(connection, starts.replace(group, rows))
+
+
+def _commits(moves: Sequence[Move]) -> Mapping[Place, Committed]:
+    return {(one.topic, one.partition): Committed(one.new, one.topic_id) for one in moves}
+
+
+def _sources(group: str, committed: Mapping[Place, Committed]) -> list[str]:
+    found = {topic for topic, _ in committed} | set(GROUPS.get(group, ()))
+    return sorted(topic for topic in found if not topic.startswith(f"{group}."))
+
+
+def _move(place: Place, topic: Described, held: Committed | None, new: int, low: int) -> Move:
+    old = held.offset if held is not None and held.topic_id in ("", topic.id) else None
+    return Move(place[0], place[1], topic.id, old, new, low)
