@@ -5,51 +5,21 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fastavro import schemaless_reader, schemaless_writer
-from pydantic import ValidationError
 
 from offsetzero.errors import DecodeError, InvalidEvent, SchemaError, UnknownSchema
 from offsetzero.schemas import avro, documents, frozen, runs, writer
-from offsetzero.schemas.datum import BadValue, Prepare, compile_prepare
-from offsetzero.schemas.defaults import convert_defaults
+from offsetzero.schemas.compiled import MARKER, Compiled
+from offsetzero.schemas.datum import BadValue
 from offsetzero.schemas.event import Event, event_class
-from offsetzero.schemas.fields import compile_convert
-from offsetzero.schemas.lazy import Make, compile_lazy
+from offsetzero.schemas.lazy import Make
 from offsetzero.schemas.structured import is_json
 from offsetzero.schemas.writer import AvroSchema
 
 FindSchema: TypeAlias = Callable[[str], str | None]
 
-MARKER = b"\xc3\x01"
 BUILT_IN = (documents, runs)
 """Modules whose event types every process can decode."""
 _HEADER = len(MARKER) + 8
-
-
-class _Model:
-    """An event model with all that is compiled from it: its schema writes, and is what the reader expects."""
-
-    __slots__ = ("convert", "event", "header", "lazy", "prepare", "read", "reader", "schema")
-
-    def __init__(self, event: type[Event]) -> None:
-        self.event = event
-        self.schema = writer.of(avro.schema_of(event))
-        self.header = MARKER + bytes.fromhex(self.schema.fingerprint)
-        self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
-        self.read = self.schema.read
-        self.convert = compile_convert(self.schema.parsed, self.schema.named)
-        self.reader = convert_defaults(writer.of(avro.schema_of(event)))
-        self.lazy = compile_lazy(event)
-
-    def make(self, values: tuple[Any, ...]) -> Event:
-        """The event that was written with this process's own schema."""
-        try:
-            fields = self.convert(values)
-        except (ValueError, OverflowError) as error:
-            raise DecodeError(f"{self.schema.name}: {type(error).__name__}: {error}") from error
-        return self.validate(fields)
-
-    def validate(self, fields: dict[str, Any]) -> Event:
-        return _validated(self.event.event_type, lambda: self.event.model_validate(fields))
 
 
 class Codec:
@@ -63,7 +33,7 @@ class Codec:
 
     def __init__(self, find_schema: FindSchema | None = None) -> None:
         self._find_schema = find_schema
-        self._models: dict[type[Event], _Model] = {}
+        self._models: dict[type[Event], Compiled] = {}
         self._writers: dict[str, AvroSchema] = {
             contract.schema.fingerprint: contract.schema
             for contracts in frozen.of_package().values()
@@ -107,9 +77,11 @@ class Codec:
             DecodeError: not a well-formed payload of that type; it is poison.
             UnknownSchema: its writer schema is nowhere to be found.
         """
+        model = self._models.get(event_class(event_type)) or self._model_of(event_type)  # type: ignore[arg-type]
         if is_json(content_type):
-            return self.decode(event_type, payload, content_type)
-        model = self._model_of(event_type)
+            return model.from_json(payload)
+        if payload.startswith(model.header):  # what `_read` does, in line: nearly all payloads are of this kind
+            return model.lazy(model.from_values, model.read(payload, _HEADER))
         return model.lazy(*self._read(model, event_type, payload))
 
     def decode(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
@@ -121,7 +93,7 @@ class Codec:
         """
         model = self._model_of(event_type)
         if is_json(content_type):
-            return _validated(event_type, lambda: model.event.model_validate_json(payload))
+            return model.from_json(payload)
         make, raw = self._read(model, event_type, payload)
         return make(raw)
 
@@ -156,28 +128,28 @@ class Codec:
         """The schema with which this process writes events of a model."""
         return self._model(event).schema
 
-    def _read(self, model: _Model, event_type: str, payload: bytes) -> tuple[Make, Any]:
+    def _read(self, model: Compiled, event_type: str, payload: bytes) -> tuple[Make, Any]:
         """What the payload holds, and what makes an event of it."""
         if payload.startswith(model.header):
-            return model.make, model.read(payload, _HEADER)
+            return model.from_values, model.read(payload, _HEADER)
         written = self._writer_of(payload, model.schema)
         if not _same_record(written, model.schema):
             raise DecodeError(
                 f"{event_type}: the payload was written as {written.name}, which is another record than "
                 f"{model.schema.name}"
             )
-        return model.validate, _resolved(payload, written, model.reader)
+        return model.from_fields, _resolved(payload, written, model.reader)
 
-    def _model_of(self, event_type: str) -> _Model:
+    def _model_of(self, event_type: str) -> Compiled:
         event = event_class(event_type)
         if event is None:
             raise DecodeError(f"no model for the event type {event_type!r} here: import its module")
         return self._models.get(event) or self._model(event)
 
-    def _model(self, event: type[Event]) -> _Model:
+    def _model(self, event: type[Event]) -> Compiled:
         model = self._models.get(event)
         if model is None:
-            model = self._models[event] = _Model(event)
+            model = self._models[event] = Compiled(event)
         return model
 
     def _writer_of(self, payload: bytes, own: AvroSchema | None) -> AvroSchema:
@@ -229,14 +201,6 @@ def event_type_of(schema: AvroSchema) -> str | None:
     """The event type that a writer schema names; None when it was not made from an event model."""
     found = schema.parsed.get(avro.EVENT_TYPE)
     return found if isinstance(found, str) else None
-
-
-def _validated(event_type: str, validate: Callable[[], Event]) -> Event:
-    try:
-        return validate()
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
-        raise DecodeError(f"{event_type}: {problems}") from None
 
 
 def _same_record(written: AvroSchema, model: AvroSchema) -> bool:

@@ -19,9 +19,13 @@ from offsetzero.schemas.event import Event
 Make: TypeAlias = Callable[[Any], Event]
 Lazy: TypeAlias = Callable[[Make, Any], Event]
 
-# An instance of a pydantic model has these slots. Until the look, the last holds what the event is to be made of.
-_DICT, _FIELDS_SET, _EXTRA = "__dict__", "__pydantic_fields_set__", "__pydantic_extra__"
-_PRIVATE: Any = BaseModel.__pydantic_private__  # the slot's descriptor
+# An instance of a pydantic model has these slots. Until the look, the last of them holds what the event is to be made
+# of, as a tuple; afterwards it is a dict or None.
+_PRIVATE: Any = BaseModel.__dict__["__pydantic_private__"]  # a slot's descriptor
+_PARTS = [
+    (BaseModel.__dict__[name].__get__, BaseModel.__dict__[name].__set__)
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+]
 _set = object.__setattr__
 # Held only while an event that is ready takes its place, never while it is made: that is the user's code, too.
 # Reentrant, because a finalizer may run at any moment and look at another event.
@@ -52,19 +56,19 @@ def _subclass(model: type[Event]) -> type[Event]:
     held = _PRIVATE.__get__
 
     def look(event: Event) -> None:
-        with _placing:
-            if type(event) is not lazy:
-                return  # another thread was faster
-            make, raw = held(event)
+        pending = held(event)
+        if type(pending) is not tuple:  # another thread is placing it, or has
+            with _placing:
+                return
+        make, raw = pending
         try:
             made = make(raw)
         except Exception as error:  # a user's validator may raise anything, and `hasattr` must not swallow it
             raise UnreadableEvent(str(error) if isinstance(error, DecodeError) else repr(error)) from error
-        parts = {name: getattr(made, name) for name in (_DICT, _FIELDS_SET, _EXTRA, "__pydantic_private__")}
         with _placing:
             if type(event) is lazy:
-                for name, part in parts.items():
-                    _set(event, name, part)
+                for get_part, set_part in _PARTS:
+                    set_part(event, get_part(made))
                 _set(event, "__class__", type(made))  # last: from now on nobody waits
 
     def get(event: Event, name: str) -> Any:

@@ -29,7 +29,7 @@ class Shape:
     missing, or only the full way can tell which header is the content type.
     """
 
-    __slots__ = ("_extensions", "_texts", "headers", "places", "run_id", "tenant_id")
+    __slots__ = ("_extensions", "_texts", "_trace", "headers", "places", "run_id", "tenant_id")
 
     def __init__(self, names: Sequence[str]) -> None:
         at = {name: place for place, name in enumerate(names)}
@@ -44,7 +44,7 @@ class Shape:
         self.tenant_id, self.run_id = found.get("tenantid"), found.get("runid")
         fields = attributes.TEXT_FIELDS
         self._texts = [(fields[name], place) for name, place in found.items() if name in fields]
-        self._texts += [(name, at[name]) for name in TRACE if name in at]
+        self._trace = [(name, at[name]) for name in TRACE if name in at]
         self._extensions = [(name, place) for name, place in found.items() if name not in attributes.RESERVED]
 
     def text(self, place: int | None, values: Sequence[bytes]) -> str | None:
@@ -54,6 +54,7 @@ class Shape:
     def metadata(self, values: Sequence[bytes], time: datetime | None) -> Metadata:
         """The attributes of a record whose values are printable ASCII and valid."""
         known: dict[str, Any] = {field: values[place].decode() or None for field, place in self._texts}
+        known.update((name, values[place].decode()) for name, place in self._trace)
         known["time"] = time
         sequence = self.places[5]
         if sequence is not None and values[sequence]:

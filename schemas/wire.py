@@ -13,6 +13,7 @@ MAX_DEPTH = 64
 """Nested records, arrays and maps in one payload; a schema may refer to itself."""
 MAX_EMPTY_VALUES = 10_000
 """Values that take no byte (nulls, empty records), in one payload: a few bytes must not fill the memory."""
+_MAX_VARINT = 10
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 
@@ -23,19 +24,19 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         DecodeError: longer than ten bytes, or over 64 bits.
         IndexError: the data end inside it.
     """
-    value, shift = 0, 0
-    while True:
-        byte = data[at]
+    value = shift = 0
+    for byte in data[at : at + _MAX_VARINT]:
         at += 1
-        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            break
+            value += byte << shift
+            if value >> 64:
+                raise DecodeError(f"byte {at}: a number of more than 64 bits")
+            return (value >> 1) ^ -(value & 1), at
+        value += (byte - 0x80) << shift
         shift += 7
-        if shift > 63:
-            raise DecodeError(f"byte {at}: a number of more than ten bytes")
-    if value >> 64:
-        raise DecodeError(f"byte {at}: a number of more than 64 bits")
-    return (value >> 1) ^ -(value & 1), at
+    if shift == 7 * _MAX_VARINT:
+        raise DecodeError(f"byte {at}: a number of more than ten bytes")
+    raise IndexError(at)
 
 
 def read_int(data: bytes, at: int) -> tuple[int, int]:
@@ -47,6 +48,12 @@ def read_int(data: bytes, at: int) -> tuple[int, int]:
 
 def span(data: bytes, at: int) -> tuple[int, int]:
     """Start and end of bytes with their length before them."""
+    first = data[at]
+    if first > 0x7F and not first & 1 and (second := data[at + 1]) < 0x80:  # 64 to 8,191 bytes: most come so
+        start = at + 2
+        end = start + ((first + (second << 7) - 0x80) >> 1)
+        if end <= len(data):
+            return start, end
     length, start = read_long(data, at)
     if not 0 <= length <= len(data) - start:
         raise DecodeError(f"byte {at}: a length of {length}, but {len(data) - start} bytes are left")

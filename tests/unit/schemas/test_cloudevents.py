@@ -8,7 +8,7 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offsetzero.errors import InvalidEvent
@@ -363,6 +363,7 @@ def _same(value: bytes | None, headers: Headers) -> None:
     assert seen.meta is seen.meta
 
 
+@settings(max_examples=500)
 @given(
     st.none() | st.sampled_from([b"", b"x", _envelope(data=1)]),
     st.permutations(REQUIRED),

@@ -1,0 +1,83 @@
+"""An event model with all that is compiled from it."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from offsetzero.errors import DecodeError
+from offsetzero.schemas import avro, writer
+from offsetzero.schemas.datum import Prepare, compile_prepare
+from offsetzero.schemas.defaults import convert_defaults
+from offsetzero.schemas.event import Event
+from offsetzero.schemas.fields import compile_convert
+from offsetzero.schemas.lazy import compile_lazy
+from offsetzero.schemas.validation import validator_of
+
+MARKER = b"\xc3\x01"
+"""Begins a payload in Avro's single-object encoding; the fingerprint of its schema follows in eight bytes."""
+
+
+class Compiled:
+    """One event model, ready to write and read its payloads.
+
+    Attributes:
+        schema: the schema with which this process writes it.
+        header: what payloads of that schema begin with.
+        prepare: makes of an event what fastavro writes.
+        read: reads the values of a payload of that schema.
+        reader: what fastavro resolves other writers' schemas to.
+        lazy: makes an event of values at the first look.
+    """
+
+    __slots__ = ("_convert", "_validate", "event", "header", "lazy", "prepare", "read", "reader", "schema")
+
+    def __init__(self, event: type[Event]) -> None:
+        self.event = event
+        self.schema = writer.of(avro.schema_of(event))
+        self.header = MARKER + bytes.fromhex(self.schema.fingerprint)
+        self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
+        self.read = self.schema.read
+        self.reader = convert_defaults(writer.of(avro.schema_of(event)))
+        self.lazy = compile_lazy(event)
+        self._convert = compile_convert(self.schema.parsed, self.schema.named)
+        self._validate = validator_of(event)
+
+    def from_values(self, values: tuple[Any, ...]) -> Event:
+        """The event that was written with this very schema.
+
+        Raises:
+            DecodeError: a value that its type or the model does not allow.
+        """
+        try:
+            event: Event = self._validate(self._convert(values))
+            return event
+        except ValidationError as error:
+            raise self._refusal(error) from None
+        except (ValueError, OverflowError) as error:
+            raise DecodeError(f"{self.schema.name}: {type(error).__name__}: {error}") from error
+
+    def from_fields(self, fields: dict[str, Any]) -> Event:
+        """The event of fields that were resolved from another writer's schema.
+
+        Raises:
+            DecodeError: a value that the model does not allow.
+        """
+        try:
+            return self.event.model_validate(fields)
+        except ValidationError as error:
+            raise self._refusal(error) from None
+
+    def from_json(self, payload: bytes) -> Event:
+        """The event that was written as JSON.
+
+        Raises:
+            DecodeError: no JSON, or not of this event.
+        """
+        try:
+            return self.event.model_validate_json(payload)
+        except ValidationError as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: ValidationError) -> DecodeError:
+        problems = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        return DecodeError(f"{self.event.event_type}: {problems}")
