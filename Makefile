@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test nightly-properties check format lock clean
+.PHONY: help demo compose-demo up test nightly-properties bench bench-replay check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,13 @@ test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--se
 
 nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)
+
+bench: $(READY) ## Measure the runtime beside other ways of consuming (ARGS='--rows noop --scale 0.2' for a quick look)
+	@$(BIN)/python benchmarks/runtime $(ARGS)
+
+EVENTS ?= 10000000
+bench-replay: $(READY) ## Read a log of EVENTS (10,000,000) from offset zero and watch the memory
+	@$(BIN)/python benchmarks/runtime --rows replay --events $(EVENTS) $(ARGS)
 
 check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
 	@$(BIN)/ruff check

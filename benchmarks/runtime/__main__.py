@@ -1,0 +1,94 @@
+"""The runtime's speed beside other ways of consuming, in one run on one machine.
+
+    python benchmarks/runtime [--rows noop,keys,…] [--repetitions 3] [--scale 1] [--json FILE] [--write]
+
+Each contestant runs in a process of its own, in an environment of its own, on real Kafka and PostgreSQL, turn by
+turn; what it handled is checked. Read the ratios: the rates are this machine's.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import platformdirs
+import report
+from measure import Bench, say
+from rows import effect, keys, noop, pauses, poison, replay, waiting
+from venvs import PEERS, NotInstalled, Venvs
+
+from servers import servers
+
+ROWS: dict[str, ModuleType] = {
+    "noop": noop,
+    "keys": keys,
+    "waiting": waiting,
+    "effect": effect,
+    "poison": poison,
+    "pauses": pauses,
+    "replay": replay,
+}
+ON_DEMAND = frozenset({"replay"})
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = ",".join(name for name in ROWS if name not in ON_DEMAND)
+    parser.add_argument("--rows", default=usual, help=f"of {', '.join(ROWS)} (default: {usual})")
+    parser.add_argument("--repetitions", type=int, default=3, help="turns; medians are shown")
+    parser.add_argument("--scale", type=float, default=1.0, help="of all counts, for a quick look")
+    parser.add_argument("--events", type=int, default=10_000_000, help="of the row replay")
+    parser.add_argument("--venvs", type=Path, default=Path(platformdirs.user_cache_dir("offsetzero")) / "bench")
+    parser.add_argument("--data", type=Path, help="the folder for the servers' data (default: the system's temporary)")
+    parser.add_argument("--bootstrap", default="", help="host:port of a broker (default: the embedded one)")
+    parser.add_argument("--database", default="", help="URL of a PostgreSQL, as a superuser (default: embedded)")
+    parser.add_argument("--json", type=Path, help="write what was measured here; rows of an earlier run are kept")
+    parser.add_argument("--write", action="store_true", help="write the section of docs/performance.md")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = _arguments()
+    names = [name for name in arguments.rows.split(",") if name]
+    unknown = set(names) - set(ROWS)
+    if unknown:
+        raise SystemExit(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    found: dict[str, Any] = {
+        "machine": report.machine(),
+        "repetitions": arguments.repetitions,
+        "scale": arguments.scale,
+        "rows": {},
+    }
+    venvs = Venvs(arguments.venvs)
+    with servers(arguments.bootstrap, arguments.database, arguments.data) as running:
+        bench = Bench(running, venvs, arguments.repetitions, arguments.scale, arguments.events)
+        try:
+            for name in names:
+                say(ROWS[name].TITLE)
+                found["rows"][name] = ROWS[name].measure(bench)
+                print(f"\n### {ROWS[name].TITLE}\n\n{ROWS[name].show(found['rows'][name])}\n", flush=True)
+        finally:
+            bench.remove_topics()
+    found |= {"left_out": bench.left_out, "versions": _versions(venvs), "end_load": os.getloadavg()[0]}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    if arguments.write:
+        shown = {name: ROWS[name].show(row) for name, row in found["rows"].items()}
+        report.write(report.text(found, {name: ROWS[name].TITLE for name in shown}, shown))
+
+
+def _versions(venvs: Venvs) -> dict[str, dict[str, str]]:
+    versions = {"offsetzero": report.versions()}
+    for name in PEERS:
+        try:
+            versions[name] = venvs.versions(name)
+        except NotInstalled:
+            continue
+    return versions
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Tables for people: on the screen, and as a section of docs/performance.md."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+BEGIN = "<!-- begin of what `make bench` wrote -->"
+END = "<!-- end of what `make bench` wrote -->"
+
+
+def cell(value: float | None, form: str) -> str:
+    """A number, or a dash where nothing was measured."""
+    return "-" if value is None else format(value, form)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that reads well as plain text too: the first column left, the others right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [text.rjust(width) for text, width in zip(cells, widths, strict=True)]
+        return "| " + " | ".join([cells[0].ljust(widths[0]), *padded[1:]]) + " |"
+
+    rule = ["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])]
+    return "\n".join([line(heads), f"|{'|'.join(rule)}|", *map(line, rows)])
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what this runs."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Of what offsetzero itself runs on."""
+    return {name: importlib.metadata.version(name) for name in ("confluent-kafka", "fastavro", "psycopg", "pydantic")}
+
+
+def text(found: dict[str, Any], titles: dict[str, str], shown: dict[str, str]) -> str:
+    """The whole section.
+
+    Args:
+        found: the JSON of a run.
+        titles: of the rows.
+        shown: the rows as text.
+    """
+    where = found["machine"]
+    made = [
+        "## Consuming: the runtime beside other ways",
+        "",
+        f"`make bench`, {where['date'][:10]}, {where['cores']} cores ({where['cpu']}), {where['memory_gib']} GiB, "
+        f"{where['system']}, Python {where['python']}; load {where['load']:.1f} at the start, "
+        f"{found['end_load']:.1f} at the end; {found['repetitions']} turns, medians."
+        + ("" if found["scale"] == 1 else f" Counts scaled by {found['scale']:g}: a quick look."),
+        "",
+        "offsetzero with "
+        + _listed(found["versions"]["offsetzero"])
+        + ". The others: "
+        + "; ".join(_listed(one) for name, one in found["versions"].items() if name != "offsetzero")
+        + ".",
+    ]
+    made += [f"Left out: {name}, because {why}." for name, why in found["left_out"].items()]
+    for name, title in titles.items():
+        made += ["", f"### {title}", "", shown[name]]
+    return "\n".join(made)
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def write(section: str) -> None:
+    """Put the section into docs/performance.md, in the place of the one of the last run."""
+    whole = DOCUMENT.read_text()
+    block = f"{BEGIN}\n{section}\n{END}\n"
+    if BEGIN in whole:
+        before, rest = whole.split(BEGIN, 1)
+        DOCUMENT.write_text(before + block + rest.split(END, 1)[1].lstrip("\n"))
+    else:
+        DOCUMENT.write_text(whole.rstrip("\n") + "\n\n" + block)
