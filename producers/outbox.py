@@ -75,17 +75,17 @@ async def add_async(connection: psycopg.AsyncConnection[Any], event: Event, **at
 def _insert(outgoing: OutgoingRecord) -> Script[UUID]:
     """The script. What can be wrong is found before it is made, not when it is run."""
     try:
-        event_id = UUID(outgoing.meta.id)
+        event_id = UUID(outgoing.event_id)
     except ValueError:
-        raise InvalidEvent(f"event id {outgoing.meta.id!r}: the outbox needs a UUID") from None
+        raise InvalidEvent(f"event id {outgoing.event_id!r}: the outbox needs a UUID") from None
     headers = {name: value.decode() for name, value in outgoing.headers if value is not None}
     if outgoing.schema is not None:
         headers[SCHEMA_HEADER] = outgoing.schema.text
     parameters = (
         event_id,
-        outgoing.meta.type.partition(".")[0],
+        outgoing.event_type.partition(".")[0],
         outgoing.key,
-        outgoing.meta.type,
+        outgoing.event_type,
         outgoing.value,
         outgoing.topic,
         json.dumps(headers),

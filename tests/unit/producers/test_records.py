@@ -1,20 +1,23 @@
 """What becomes a record or an outbox row."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from offsetzero.errors import InvalidEvent, TopicError
 from offsetzero.producers import outbox
-from offsetzero.producers.records import build, build_tombstone
+from offsetzero.producers.records import Attributes, OutgoingRecord, build, build_tombstone
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.ids import time_of
+from offsetzero.schemas.metadata import Metadata
 from offsetzero.schemas.runs import RunFailed
 from offsetzero.store.script import Script
 from offsetzero.topics import catalogue
@@ -33,6 +36,10 @@ def _statement(script: Script[UUID]) -> tuple[Any, ...]:
     with pytest.raises(StopIteration) as stop:
         script.send([])
     return (*parameters, stop.value.value)
+
+
+def _meta(record: OutgoingRecord) -> Metadata:
+    return cloudevents.read(record.value, record.headers).meta
 
 
 def test_a_record_has_the_events_key_topic_and_attributes() -> None:
@@ -57,9 +64,55 @@ def test_a_run_id_comes_from_the_event_and_what_is_given_wins() -> None:
         detail="",
         finished_at=datetime.now(UTC),
     )
-    assert build(CODEC, event, {}).meta.run_id == str(run)
-    meta = build(CODEC, event, {"run_id": other, "tenant_id": "u", "event_id": other, "sequence": 0}).meta
+    assert _meta(build(CODEC, event, {})).run_id == str(run)
+    meta = _meta(build(CODEC, event, {"run_id": other, "tenant_id": "u", "event_id": other, "sequence": 0}))
     assert (meta.run_id, meta.tenant_id, meta.id, meta.sequence) == (str(other), "u", str(other), 0)
+
+
+class Whose(Event, type="whose.event", key="name"):
+    """Each attribute that an event can give may be there or not, and hold anything."""
+
+    name: str
+    tenant_id: str | None
+    run_id: str | None
+
+
+_ATTRIBUTE = st.one_of(st.none(), st.text(max_size=5), st.just("a\nb"), st.just("\ud800"))
+
+
+@given(name=st.text(max_size=5), tenant=_ATTRIBUTE, run=_ATTRIBUTE, source=st.text(max_size=5))
+@example(name="\ufffe", tenant="", run=None, source="\x7f")
+def test_the_short_way_to_headers_gives_and_refuses_what_the_long_way_does(
+    name: str, tenant: str | None, run: str | None, source: str
+) -> None:
+    event = Whose.model_construct(name=name, tenant_id=tenant, run_id=run)
+
+    def outcome(attributes: Attributes) -> object:
+        try:
+            record = build(CODEC, event, attributes)
+        except InvalidEvent as error:
+            return str(error)
+        meta = _meta(record)
+        assert meta.id == record.event_id
+        assert meta.time is not None
+        assert abs(meta.time - time_of(UUID(meta.id))) < timedelta(seconds=5)
+        # A header that occurs twice would be seen by no reader of ours.
+        return sorted(header for header in record.headers if header[0] not in ("ce_id", "ce_time"))
+
+    with catalogue.declared_for(Topic("whose", event_types=("whose.event",))):
+        assert outcome({"source": source}) == outcome({"source": source, "sequence": None})
+
+
+def test_an_attribute_may_be_computed_by_the_event() -> None:
+    class Computed(Event, type="computed.event", key="name"):
+        name: str
+
+        @property
+        def tenant_id(self) -> str:
+            return f"of {self.name}"
+
+    with catalogue.declared_for(Topic("computed", event_types=("computed.event",))):
+        assert _meta(build(CODEC, Computed(name="n"), {})).tenant_id == "of n"
 
 
 def test_a_tombstone_has_no_value_and_no_content_type() -> None:
