@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, Message
 
 from offsetzero import logs
 from offsetzero.errors import PublishError
+from offsetzero.producers.answers import Answers
 
 _log = logs.get(__name__)
 
@@ -28,22 +29,21 @@ Callback: TypeAlias = Callable[["Delivery"], object]
 class Delivery:
     """What becomes of one record. Any thread may wait for it, and any asyncio loop await it.
 
-    It holds as little as it can: many thousands of them are under way at once.
+    It holds as little as it can (0.3 KB): many thousands of them are under way at once, or kept until the end.
     """
 
-    __slots__ = ("_callbacks", "_error", "_lock", "_metadata", "_topic", "_waiter")
+    __slots__ = ("_answer", "_answers", "_callbacks", "_topic", "_waiter")
 
-    def __init__(self, topic: str, lock: threading.Lock) -> None:
+    def __init__(self, topic: str, answers: Answers) -> None:
         self._topic = topic
-        self._lock = lock  # shared by all deliveries of one producer, held for a few instructions
-        self._metadata: Message | RecordMetadata | None = None
-        self._error: PublishError | None = None
+        self._answers = answers
+        self._answer: tuple[int | None, int | None, int] | PublishError | None = None
         self._waiter: threading.Event | None = None
         self._callbacks: list[Callback] | None = None
 
     def done(self) -> bool:
         """Whether the broker has answered, or the record was given up."""
-        return self._metadata is not None or self._error is not None
+        return self._answer is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record is, once the broker has acknowledged it on all in-sync replicas.
@@ -52,23 +52,18 @@ class Delivery:
             timeout: seconds to wait; None waits as long as the producer tries (its delivery time-out).
 
         Raises:
-            PublishError: the broker did not take it. It may have landed all the same when `code` is a time-out.
+            PublishError: the broker did not take it. It may have landed all the same when `code` is a time-out. Or a
+                callback waits, which would wait for itself.
             TimeoutError: not known yet.
         """
-        if not self.done():
+        if self._answer is None:
             self._wait(timeout)
-        if self._error is not None:
-            raise self._error
-        found = self._metadata
-        if isinstance(found, Message):
-            found = self._metadata = RecordMetadata(
-                found.topic() or self._topic,
-                _known(found.partition()),
-                _known(found.offset()),
-                found.timestamp()[1],
-            )
-        assert found is not None  # noqa: S101  # done, and no error
-        return found
+        answer = self._answer
+        if isinstance(answer, PublishError):
+            raise answer
+        assert answer is not None  # noqa: S101  # waited for
+        partition, offset, timestamp_ms = answer
+        return RecordMetadata(self._topic, _known(partition), _known(offset), timestamp_ms)
 
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(delivery)` when it is done, at once when it already is.
@@ -76,16 +71,11 @@ class Delivery:
         Callbacks run on the producer's polling thread (or in `flush`), and must be short and not wait. What
         they raise is logged.
         """
-        with self._lock:
-            if not self.done():
-                if self._callbacks is None:
-                    self._callbacks = []
-                self._callbacks.append(callback)
-                return
-        self._call(callback)
+        self._answers.no_help()
+        self._call_when_done(callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self.done():
+        if self._answer is None:
             loop = asyncio.get_running_loop()
             settled = loop.create_future()
 
@@ -99,40 +89,53 @@ class Delivery:
                 except RuntimeError:  # the loop was closed: nobody waits any more
                     return
 
-            self.add_done_callback(wake)
+            self._call_when_done(wake)
             yield from settled.__await__()
         return self.result(0)
 
     def acknowledge(self, error: KafkaError | None, message: Message) -> None:
-        """Called by the client with the broker's answer."""
-        self._settle(refusal(self._topic, error) if error is not None else None, message)
+        """Called by the client with the broker's answer. The message is not kept: it holds the record's bytes."""
+        if error is not None:
+            self._settle(refusal(self._topic, error))
+        else:
+            self._settle((message.partition(), message.offset(), message.timestamp()[1]))
 
     def fail(self, error: PublishError) -> None:
         """Called by the producer when it gives the record up."""
-        self._settle(error, None)
+        self._settle(error)
 
-    def _settle(self, error: PublishError | None, message: Message | None) -> None:
-        with self._lock:
-            if error is not None:
-                self._error = error
-            else:
-                self._metadata = message
+    def _settle(self, answer: tuple[int | None, int | None, int] | PublishError) -> None:
+        with self._answers.lock:
+            self._answer = answer
             waiter, callbacks = self._waiter, self._callbacks
-            self._waiter = self._callbacks = None
         if waiter is not None:
             waiter.set()
-        for callback in callbacks or ():
-            self._call(callback)
+            self._waiter = None
+        if callbacks is not None:
+            self._callbacks = None
+            for callback in callbacks:
+                self._call(callback)
 
     def _wait(self, timeout: float | None) -> None:
-        with self._lock:
-            if self.done():
+        if self._answers.inside():
+            raise PublishError(f"{self._topic}: a delivery callback cannot wait for another answer")
+        with self._answers.lock:
+            if self._answer is not None:
                 return
             if self._waiter is None:
                 self._waiter = threading.Event()
             waiter = self._waiter
         if not waiter.wait(timeout):
             raise TimeoutError(f"{self._topic}: no answer of the broker within {timeout} s; it may still come")
+
+    def _call_when_done(self, callback: Callback) -> None:
+        with self._answers.lock:
+            if self._answer is None:
+                if self._callbacks is None:
+                    self._callbacks = []
+                self._callbacks.append(callback)
+                return
+        self._call(callback)
 
     def _call(self, callback: Callback) -> None:
         try:

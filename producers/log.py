@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import PublishError
+from offsetzero.producers.answers import Answers
 from offsetzero.producers.delivery import Delivery, RecordMetadata, refusal
 from offsetzero.schemas.cloudevents import Headers
 from offsetzero.settings import Settings
@@ -24,9 +25,9 @@ MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 ERROR_PATIENCE = 3.0
 """Seconds that a `with` block left by an error waits for the broker's next answer; every answer starts them anew."""
 _AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
-_POLL_SECONDS = 0.1
 _TRANSACTION_MS = 60_000
 _SPACE_SECONDS = 0.005
+_ANY_PARTITION, _NOW = -1, 0  # as the client's produce() has them
 
 
 class LogProducer:
@@ -54,15 +55,13 @@ class LogProducer:
         config = {"linger.ms": linger * 1000, **_config(settings, transactional_id, delivery_timeout)}
         self._producer = Producer(watched({**config, "error_cb": self._on_error}), logger=LOGGER)
         self._delivery_timeout = delivery_timeout
-        self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="offsetzero-producer", daemon=True)
-        self._thread.start()
+        self._answers = Answers(self._producer)
         if transactional_id is not None:
             try:
                 self._producer.init_transactions(delivery_timeout)
             except BaseException:
-                self._stop_polling()
+                self._answers.stop()
                 raise
 
     def produce(
@@ -93,25 +92,25 @@ class LogProducer:
         """
         if self._closed.is_set():
             raise PublishError(f"{topic}: this producer is closed")
-        delivery = Delivery(topic, self._lock)
-        options: dict[str, Any] = {}
-        if partition is not None:
-            options["partition"] = partition
-        if timestamp_ms is not None:
-            options["timestamp"] = timestamp_ms
+        delivery = Delivery(topic, self._answers)
+        partition = _ANY_PARTITION if partition is None else partition
         deadline: float | None = None
         while True:
             try:
+                # By position: names cost as much as the call itself.
                 self._producer.produce(
                     topic,
                     value,
                     key,
-                    headers=headers,  # type: ignore[arg-type]  # theirs is an invariant list
-                    on_delivery=delivery.acknowledge,
-                    **options,
+                    partition,
+                    delivery.acknowledge,
+                    None,
+                    timestamp_ms or _NOW,
+                    headers,  # type: ignore[arg-type]  # theirs is an invariant list
                 )
-                if self._closed.is_set():  # closed meanwhile: nobody else would fetch its answer
-                    self._producer.flush(1.0)
+                self._answers.help()
+                if self._closed.is_set() and not self._answers.inside():  # meanwhile: nobody else fetches its answer
+                    self._answers.flush(1.0)
                 return delivery
             except BufferError:
                 deadline = self._await_space(topic, deadline)
@@ -128,7 +127,7 @@ class LogProducer:
         Returns:
             How many records have none yet.
         """
-        return int(self._producer.flush(timeout))
+        return self._answers.flush(timeout)
 
     def close(self, timeout: float = 30.0, *, patience: float | None = None) -> int:
         """Flush, then give up what is left; each delivery is done afterwards. May be called twice.
@@ -148,8 +147,8 @@ class LogProducer:
         if left:
             _log.warning("kafka producer: %s records were given up: the broker has not answered", left)
             self._producer.purge()
-            self._producer.flush(1.0)
-        self._thread.join()
+            self._answers.flush(1.0)
+        self._answers.stop()
         return left
 
     def purge(self) -> None:
@@ -206,19 +205,11 @@ class LogProducer:
         now = SYSTEM.monotonic()
         if deadline is None:
             deadline = now + self._delivery_timeout
-        if threading.get_ident() == self._thread.ident:
+        if self._answers.inside():
             raise PublishError(f"{topic}: the queue is full, and a delivery callback cannot wait for room")
         if now > deadline or self._closed.wait(_SPACE_SECONDS):
             raise PublishError(f"{topic}: the producer's queue is full and does not drain; is the broker away?")
         return deadline
-
-    def _poll(self) -> None:
-        while not self._closed.is_set():
-            self._producer.poll(_POLL_SECONDS)
-
-    def _stop_polling(self) -> None:
-        self._closed.set()
-        self._thread.join()
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():

@@ -1,14 +1,18 @@
 """The producer and its deliveries on librdkafka's mock broker."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from offsetzero.errors import PublishError
+from offsetzero.producers import log
+from offsetzero.producers.answers import HELP_EVERY
 from offsetzero.producers.log import ERROR_PATIENCE, Delivery, LogProducer
 from offsetzero.settings import KafkaSettings, Settings
 from support import wait_until
@@ -141,6 +145,63 @@ def test_producing_from_a_callback_with_a_full_queue_is_refused_and_not_a_deadlo
         _produce(producer).add_done_callback(chain)
         wait_until(lambda: seen, 10)
         assert "callback cannot wait" in str(seen[0])
+
+
+def test_a_thread_that_produces_much_serves_the_answers_itself(producer: LogProducer) -> None:
+    """Otherwise the polling thread has to take the interpreter from it for each single record."""
+    served: set[int] = set()
+
+    class Watched(Delivery):
+        def acknowledge(self, error: Any, message: Any) -> None:
+            served.add(threading.get_ident())
+            super().acknowledge(error, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "Delivery", Watched)
+        deadline = time.monotonic() + 30
+        while threading.get_ident() not in served and time.monotonic() < deadline:
+            _produce(producer)
+    assert threading.get_ident() in served
+
+
+def test_callbacks_never_run_inside_a_produce(producer: LogProducer) -> None:
+    """What a callback waits for may be held by the thread that produces: it would wait for itself."""
+    go_on = threading.Event()
+    ran: list[int] = []
+    _produce(producer).add_done_callback(lambda _: go_on.wait(20))  # the polling thread is not there to serve
+    deadline = time.monotonic() + 0.3
+    produced = 0
+    while time.monotonic() < deadline:
+        _produce(producer).add_done_callback(lambda _: ran.append(threading.get_ident()))
+        produced += 1
+    assert produced > HELP_EVERY
+    assert not ran
+    go_on.set()
+    wait_until(lambda: len(ran) == produced)
+    assert threading.get_ident() not in ran
+
+
+def test_a_callback_that_flushes_or_waits_is_refused_and_does_not_crash_the_client(producer: LogProducer) -> None:
+    """The client's poll and flush cannot be entered again by what they call: it would end the process."""
+    refused: list[PublishError] = []
+
+    def callback(_: Delivery) -> None:
+        for use in (lambda: producer.flush(1), lambda: _produce(producer).result()):
+            try:
+                use()
+            except PublishError as error:
+                refused.append(error)
+
+    _produce(producer).add_done_callback(callback)
+    wait_until(lambda: len(refused) == 2)
+    assert _produce(producer).result(10)
+
+
+def test_a_kept_delivery_does_not_hold_its_record(producer: LogProducer) -> None:
+    """A million deliveries kept until the end took a gigabyte: the client's message holds key, value and topic."""
+    delivery = _produce(producer)
+    delivery.result(10)
+    assert not any(isinstance(held, Message) for held in gc.get_referents(delivery))
 
 
 def test_closing_settles_every_delivery_and_ends_the_thread() -> None:
