@@ -29,14 +29,16 @@ class Publisher:
     Args:
         settings: by default those of the environment.
         source: `ce_source` of what is published; by default the settings' source.
+        linger: seconds that an event may wait for others to share a request with. Without it, events that come
+            while the broker is busy with the ones before share a request all the same.
     """
 
-    def __init__(self, settings: Settings | None = None, *, source: str | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, source: str | None = None, linger: float = 0.0) -> None:
         settings = settings or settings_module.load(needs=frozenset({"kafka"}))
         self._source = source or settings.source
         self._names = Names(settings.kafka.namespace)
         self._codec = Codec()
-        self._producer = LogProducer(settings)
+        self._producer = LogProducer(settings, linger=linger)
         self._schemas = SchemaPublisher(self._producer, self._names)
 
     def publish(self, event: Event, **attributes: Unpack[Attributes]) -> Delivery:
