@@ -53,9 +53,12 @@ class Run:
             self.ended.append((record, Ending.LEFT))
 
     def begin_all(self) -> tuple[Record, ...]:
-        """Those of a whole run whose partitions are still owned."""
+        """Those of a whole run whose partitions are still owned, by one look at each: it may be revoked meanwhile."""
+        owned = []
         for record in self.running:
-            if not record.owned.active:
+            if record.owned.active:
+                owned.append(record)
+            else:
                 self.ended.append((record, Ending.LEFT))
-        self.running = tuple(record for record in self.running if record.owned.active)
+        self.running = tuple(owned)
         return self.running
