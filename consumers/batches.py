@@ -83,7 +83,7 @@ class BatchHandling:
         return call
 
     def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
-        calls = [call for call in calls if not work.must_wait(call)]
+        calls = [call for call in calls if not work.must_wait(call) and not work.is_over(call)]
         if not calls:
             return
         started = self._clock.monotonic()
@@ -135,6 +135,13 @@ class _Work:
         if ending is Ending.AGAIN and record.key is not None:
             self.held.add(record.key)
         self.endings.append((record, ending))
+
+    def is_over(self, call: Call) -> bool:
+        """Whether its partition was revoked while others of the run were worked on: then another member begins it."""
+        if call.record.owned.active:
+            return False
+        self.end(call.record, Ending.LEFT)
+        return True
 
     def must_wait(self, call: Call) -> bool:
         """Whether an earlier record of its key runs again; then so does this one, after it."""
