@@ -80,7 +80,7 @@ class Record:
 
     def free(self) -> None:
         """Let go of the payload: a done record stays known by its offset until those before it are done."""
-        self.value = self.kept = None
+        self.value = self.kept = self.failed = None  # a failure's traceback would hold all that it was raised over
         self.header_names = self.header_values = ()
 
     @property

@@ -86,6 +86,7 @@ class Settler:
         if call.record.failed is None:
             call.record.failed = failure
             self._tell(call, failure, decision)
+            retry_headers.let_go(failure)  # it may stay for long, while the broker or the database is away
         match decision:
             case Retry():
                 return self._retry(call, failure, decision)

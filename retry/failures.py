@@ -11,6 +11,7 @@
 Handlers raise the first five; what else they raise is made into one of the six by `offsetzero.retry.classify`.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -31,6 +32,14 @@ class FailureClass(StrEnum):
     BUG = "bug"
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is left of a traceback: a fingerprint of where it went, and its text."""
+
+    fingerprint: str
+    stack: str
+
+
 class Failure(FailedHandling):
     """Base of the taxonomy.
 
@@ -45,6 +54,8 @@ class Failure(FailedHandling):
     """
 
     failure_class: ClassVar[FailureClass]
+    trace: "Trace | None" = None
+    """What is written of its traceback, once that was let go."""
 
     def __init__(self, reason: str, detail: str = "", *, retry_after: float | None = None, internal: str = "") -> None:
         self.reason = _clean(reason, MAX_REASON) or "unknown"

@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 from confluent_kafka import Message
 
 from offsetzero.errors import DecodeError
-from offsetzero.retry.failures import Failure, FailureClass
+from offsetzero.retry.failures import Failure, FailureClass, Trace
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 PREFIX = "oz_"
@@ -107,6 +107,7 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         failure: why the record moves.
         group: the group that moves it.
     """
+    trace = failure.trace or trace_of(failure)
     kept: Headers = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
     ours: dict[str, str | int] = {
         "oz_group": group,
@@ -120,11 +121,33 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         "oz_failure": failure.failure_class.value,
         "oz_reason": failure.reason,
         "oz_detail": _cut(failure.internal or failure.detail, _DETAIL_BYTES),
-        "oz_fingerprint": fingerprint(failure),
+        "oz_fingerprint": trace.fingerprint,
     }
-    if failure.failure_class is FailureClass.BUG and failure.__cause__ is not None:
-        ours["oz_stack"] = _cut(_stack(failure.__cause__), _STACK_BYTES, tail=True)
+    if trace.stack:
+        ours["oz_stack"] = trace.stack
     return kept + [(name, str(value).encode(errors="backslashreplace")) for name, value in ours.items()]
+
+
+def trace_of(failure: Failure) -> Trace:
+    """What dead letters show of a failure's traceback; the stack is that of a bug, and empty for all others."""
+    stack = ""
+    if failure.failure_class is FailureClass.BUG and failure.__cause__ is not None:
+        stack = _cut(_stack(failure.__cause__), _STACK_BYTES, tail=True)
+    return Trace(fingerprint(failure), stack)
+
+
+def let_go(failure: Failure) -> None:
+    """Keep of a failure's tracebacks what is written of them: their frames hold all that was in work then."""
+    failure.trace = failure.trace or trace_of(failure)
+    errors: list[BaseException | None] = [failure]
+    seen: set[int] = set()
+    while errors:
+        error = errors.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        error.__traceback__ = None
+        errors += [error.__cause__, error.__context__, *getattr(error, "exceptions", ())]
 
 
 def fingerprint(failure: Failure) -> str:

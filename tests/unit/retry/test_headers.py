@@ -1,5 +1,8 @@
 """Headers of retry and dead-letter records."""
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from offsetzero.errors import DecodeError
 from offsetzero.retry import headers
 from offsetzero.retry.classify import classify
-from offsetzero.retry.failures import Bug, Transient
+from offsetzero.retry.failures import Bug, Failure, Transient
 from offsetzero.retry.headers import Hop, Origin
 
 HERE = Origin("topic-id", "documents", 3, 42)
@@ -47,6 +50,29 @@ def test_a_long_stack_and_a_long_message_are_cut() -> None:
     assert sum(len(name) + len(value or b"") for name, value in written) <= 8 * 1024
     for _, value in written:
         (value or b"").decode()  # cut between characters, not inside one
+
+
+def test_a_failure_that_waits_holds_nothing_of_what_was_in_work() -> None:
+    class Payload:
+        pass
+
+    def call(payload: Payload) -> None:
+        raise RuntimeError("busy")
+
+    def work() -> tuple[Failure, "weakref.ref[Payload]"]:
+        payload = Payload()
+        try:
+            call(payload)
+        except RuntimeError as error:
+            return classify(error), weakref.ref(payload)
+        raise AssertionError
+
+    failure, payload = work()
+    told = headers.write([], Hop(HERE), failure, "g")
+    headers.let_go(failure)
+    gc.collect()
+    assert payload() is None
+    assert headers.write([], Hop(HERE), failure, "g") == told, "its stack and fingerprint are remembered"
 
 
 def test_one_cause_has_one_fingerprint_whatever_numbers_it_names() -> None:
