@@ -198,6 +198,7 @@ class PollLoop:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._membership.doubt(place, error.str())
         elif self._config["group.protocol"] == protocol.AUTO and protocol.is_refused(error):
+            log.info("this cluster does not serve KIP-848", group=self._group)
             self._consumer.close()
             self._connect(protocol.CLASSIC)
             self._join()

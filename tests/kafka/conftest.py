@@ -11,6 +11,7 @@ import pytest
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.runtime import GroupRuntime
 from offsetzero.retry import dead_letters
 from offsetzero.retry.dead_letters import DeadLetter
@@ -23,8 +24,8 @@ from support import wait_until
 class RunningGroup:
     """A group's member in a thread of this process."""
 
-    def __init__(self, group: ConsumerGroup, settings: Settings) -> None:
-        self.runtime = GroupRuntime(group, settings)
+    def __init__(self, group: ConsumerGroup, settings: Settings, resources: Resources | None = None) -> None:
+        self.runtime = GroupRuntime(group, settings, resources=resources)
         self.left: list[Record] | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"group-{group.name}")

@@ -10,7 +10,9 @@ import pytest
 from commands import Commands
 from confluent_kafka import TopicPartition
 from kafka.conftest import RunningGroup, await_effects, effects, uploaded
+from kafka.test_group_database import database_away
 
+from offsetzero import metrics
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.errors import LostBecause, PositionLost
@@ -282,6 +284,27 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning(
         with running(group):
             await_effects(database, 3)
     assert sorted(names(database)) == ["100", "101", "102"]
+
+
+def test_while_the_database_is_away_a_group_waits_and_keeps_its_membership(
+    settings: Settings, topics: None, postgres_url: str
+) -> None:
+    url = settings.database_url.get_secret_value()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE effects (n bigserial, document_id uuid, note text, attempt int)")
+    publish(settings, 0, 3)
+    with database_away(postgres_url, url.rpartition("/")[2]):
+        member = RunningGroup(audit_group(), settings)
+        wait_until(lambda: metrics.PAUSED.labels("audit", "opening")._value.get() == 18, what="partitions that wait")
+        wait_until(
+            lambda: [one.assignment for one in lag.group_state(settings, "audit").members] != [], what="a member"
+        )
+        assert committed(settings) is None
+    with psycopg.connect(url, autocommit=True) as connection:
+        await_effects(connection, 3, 60)
+        assert {attempt for _, _, attempt in effects(connection)} == {1}
+        wait_until(lambda: metrics.PAUSED.labels("audit", "opening")._value.get() == 0, what="none that waits")
+    member.stop()
 
 
 def test_reset_shows_what_would_change_and_refuses_what_cannot(
