@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from offsetzero.clock import Clock
+from offsetzero.consumers.atwork import raise_if_abandoned
 from offsetzero.consumers.calls import Call, CallReader
 from offsetzero.consumers.effects import Effects, MakeContext
 from offsetzero.consumers.group import Batch
@@ -47,7 +48,7 @@ class BatchHandling:
         self._tally = tally
 
     def work(self, run: Run) -> None:
-        """Work on the records of a run in as few calls as can be."""
+        """Work on the records of a run in as few calls as can be; raises as `Handling.work`."""
         work = _Work()
         good: list[Call] = []
         bad: list[Call] = []
@@ -90,6 +91,7 @@ class BatchHandling:
         try:
             outcomes = self._effects.perform_batch(calls, self._batch, self._context)
         except BaseException as error:
+            raise_if_abandoned(error)
             if len(calls) == 1:
                 self._tally.read(calls[0].label)
                 work.end(calls[0].record, failed(calls[0], error, self._effects, self._settler))

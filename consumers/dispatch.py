@@ -9,6 +9,8 @@ from offsetzero.clock import Clock
 from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.watch import Doing
+from offsetzero.retry.failures import Failure
 
 RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before
 MAX_RUN = 250  # records
@@ -38,6 +40,7 @@ class Dispatcher:
         self._room = threading.Condition(self._lock)
         self._later: list[tuple[float, int, Record, bool]] = []  # due, tie-break, record, holds its lane
         self._ties = itertools.count()
+        self._held = 0  # of those that wait, how many hold their lane: their try will be repeated
         self._closed = False
         self._idle = 0  # workers that wait for a run
         self._in_flight = 0
@@ -67,7 +70,7 @@ class Dispatcher:
         with self._lock:
             self._waiting += 1
             self._waiting_bytes += record.size
-            heapq.heappush(self._later, (due, next(self._ties), record, False))
+            self._wait(record, due, holds_lane=False)
 
     def tick(self) -> float | None:
         """Let records run whose time has come, and those that wait behind a worker that is held up.
@@ -83,8 +86,10 @@ class Dispatcher:
                     moved = self._relieve(run) or moved
             while self._later and self._later[0][0] <= now:
                 _, _, record, holds_lane = heapq.heappop(self._later)
+                record.due = None
                 moved = True
                 if holds_lane:
+                    self._held -= 1
                     self._lanes.again(record)
                 else:
                     self._stop_waiting(record)
@@ -105,12 +110,13 @@ class Dispatcher:
                 if record.owned.active:
                     kept.append(item)
                 elif holds_lane:
+                    self._held -= 1
                     self._finish(record, done=False)
                 else:
                     self._stop_waiting(record)
             heapq.heapify(kept)
             self._later = kept
-            for record in self._lanes.purge():
+            for record in self._lanes.purge(lambda record: not record.owned.active):
                 self._leave(record)
             self._room.notify_all()
             self._call_workers()
@@ -194,19 +200,67 @@ class Dispatcher:
             now = self._clock.monotonic()
             return [(run, now - run.begun_at) for run in self._runs if run.running and now - run.begun_at > seconds]
 
-    def abandon(self, run: Run) -> None:
-        """Take what runs from its worker: others get it, before everything else of its key."""
+    def abandon(self, run: Run, seconds: float, failure: Failure) -> bool:
+        """Take what runs from a worker whose function has been at work for so long.
+
+        A record is given back as failed, for another worker to settle. Of the records of a batch it is not known which
+        one is at fault: they are given back to be worked on one by one.
+
+        Returns:
+            False when the function has ended meanwhile: then it has won.
+        """
         with self._lock:
-            if run.abandoned or run not in self._runs:
-                return
+            # With the lock held: the worker, who learns of it at once, must find its run abandoned when it ends it.
+            if run not in self._runs or run.at_work is None or not run.at_work.take(seconds):
+                return False
             run.abandoned = True
             self._relieve(run)
             self._runs.discard(run)
+            if len(run.running) == 1:
+                run.running[0].failed = failure
             for record in run.running:
+                record.alone = True
+            for record in self._heads(run.running):
                 self._lanes.again(record)
             self._call_workers()
             self._room.notify_all()
         self._wake()
+        return True
+
+    def wind_down(self, partitions: Iterable[OwnedPartition]) -> None:
+        """Begin only what lies before a record that was begun, so that nothing done is read again; drop the rest."""
+        with self._lock:
+            for run in self._runs:
+                self._relieve(run)
+            running = {record for run in self._runs for record in run.running}
+            ends = {owned: owned.begun(running) for owned in partitions}
+            for record in self._lanes.purge(lambda record: record.offset > ends.get(record.owned, -1)):
+                self._leave(record)
+            self._call_workers()
+        self._wake()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything runs, or is about to."""
+        return self._in_flight > self._held
+
+    def doing(self, record: Record, workers: int) -> Doing:
+        """What an undone record is doing.
+
+        Args:
+            record: delivered, and not done.
+            workers: how many runs are worked on at once.
+        """
+        with self._lock:
+            if record.due is not None:
+                return Doing.WAITING
+            running = [one for run in self._runs for one in run.running]
+            if record in running:
+                return Doing.RUNNING
+            # Limits of tenants hold records back, too, while anything runs.
+            if self._held or len(self._runs) >= workers or any(one.key == record.key for one in running):
+                return Doing.QUEUED
+            return Doing.QUEUED if running and self._lanes.limits_tenants else Doing.NOTHING
 
     @property
     def in_flight(self) -> int:
@@ -255,7 +309,12 @@ class Dispatcher:
             if not record.owned.active:
                 self._finish(record, done=False)
                 continue
+            if record.alone and records:
+                self._lanes.first(record)
+                break
             records.append(record)
+            if record.alone:
+                break
             if self._batch:
                 records += self._lanes.take_behind(record, limit - len(records))
         if not records:
@@ -287,17 +346,28 @@ class Dispatcher:
     def _postpone(self, records: Sequence[Record]) -> None:
         """Have them run again later, before everything else of their keys: the first of a key holds its lane."""
         due = self._clock.monotonic() + AGAIN_SECONDS
-        heads: set[bytes] = set()
+        for record in self._heads(records):
+            self._held += 1
+            self._wait(record, due, holds_lane=True)
+
+    def _heads(self, records: Sequence[Record]) -> list[Record]:
+        """Of taken records the first of each key, which holds its lane; those behind it wait again."""
+        heads: list[Record] = []
         behind: list[Record] = []
+        keys: set[bytes] = set()
         for record in records:
-            if record.key is not None and self._batch and record.key in heads:
+            if record.key is not None and self._batch and record.key in keys:
                 behind.append(record)
                 continue
             if record.key is not None:
-                heads.add(record.key)
-            heapq.heappush(self._later, (due, next(self._ties), record, True))
-        if behind:
-            self._lanes.put_back(behind)
+                keys.add(record.key)
+            heads.append(record)
+        self._lanes.put_back(behind)
+        return heads
+
+    def _wait(self, record: Record, due: float, *, holds_lane: bool) -> None:
+        record.due = due
+        heapq.heappush(self._later, (due, next(self._ties), record, holds_lane))
 
     def _finish(self, record: Record, *, done: bool) -> None:
         self._leave(record)

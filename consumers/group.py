@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from offsetzero.consumers.atwork import limited
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.declaring import check_event, check_function, check_limits
 from offsetzero.consumers.transaction import is_async
@@ -68,7 +69,8 @@ class ConsumerGroup:
             one, handlers are called at least once and should give `ctx.idempotency_key` to what they act on.
         per_key: records of one key that are handled at once; over 1, events of a key lose their order.
         per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; None for no limit.
-        timeout: seconds that one handling may take before its record is retried; None for no limit.
+        timeout: seconds that a call of `prepare`, and one of a handler, may take; then it is given up, what it wrote
+            is rolled back, and its record is retried as `handler-timeout`. None for no limit.
         start: where a new group begins in the partitions that its sources have then: at the `earliest` record that is
             kept, or behind the `latest`. What comes later (partitions, sources, retries) is read from its beginning.
 
@@ -137,7 +139,7 @@ class ConsumerGroup:
                 raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
             if event.event_type in self.routes:
                 raise ConfigurationError(f"group {self.name}: two handlers for {event.event_type}")
-            self.routes[event.event_type] = Route.to(function, self._prepares.get(event.event_type))
+            self.routes[event.event_type] = Route.to(self._limited(function), self._prepares.get(event.event_type))
             return function
 
         return declare
@@ -157,9 +159,9 @@ class ConsumerGroup:
             check_function(self.name, "prepare", function, ("event", "ctx"))
             if event.event_type in self._prepares:
                 raise ConfigurationError(f"group {self.name}: two prepare functions for {event.event_type}")
-            self._prepares[event.event_type] = function
+            prepare = self._prepares[event.event_type] = self._limited(function)
             if (route := self.routes.get(event.event_type)) is not None:
-                self.routes[event.event_type] = Route.to(route.handler, function)
+                self.routes[event.event_type] = Route.to(route.handler, prepare)
             return function
 
         return declare
@@ -195,7 +197,7 @@ class ConsumerGroup:
                 raise ConfigurationError(
                     f"group {self.name}: batch does not go with step, per_key and per_tenant, made for single events"
                 )
-            self.batched = Batch(function, size)
+            self.batched = Batch(self._limited(function), size)
             self.routes = {event.event_type: Route.to(function) for event in events}
             return function
 
@@ -217,7 +219,7 @@ class ConsumerGroup:
         check_function(self.name, "tombstone", function, ("key", "ctx"))
         if self.batched is not None:
             raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
-        self.tombstones = Route.to(function)
+        self.tombstones = Route.to(self._limited(function))
         return function
 
     def topics(self) -> list[str]:
@@ -251,3 +253,6 @@ class ConsumerGroup:
         """Whether any of its functions is async: then an event loop runs them all."""
         routes = [*self.routes.values(), *([self.tombstones] if self.tombstones else [])]
         return any(route.is_async for route in routes) or any(map(is_async, self._prepares.values()))
+
+    def _limited(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function if self.timeout is None else limited(function)

@@ -4,6 +4,7 @@ import asyncio
 
 from offsetzero import logs
 from offsetzero.clock import Clock
+from offsetzero.consumers.atwork import raise_if_abandoned
 from offsetzero.consumers.calls import Call, CallReader, LooksUp
 from offsetzero.consumers.effects import Effects, MakeContext, Threads, route_of
 from offsetzero.consumers.record import Record
@@ -46,7 +47,11 @@ class Handling:
         self._tally = tally
 
     def work(self, run: Run) -> None:
-        """Work on the records of a run, one after the other."""
+        """Work on the records of a run, one after the other.
+
+        Raises:
+            Abandoned: one took too long, and this run is another worker's by now.
+        """
         try:
             while (record := run.begin()) is not None:
                 run.begun_at = self._clock.monotonic()
@@ -72,6 +77,7 @@ class Handling:
                 verdict = self._handle(call)
             except BaseException as error:
                 self._tally.read(call.label)
+                raise_if_abandoned(error)
                 return failed(call, error, self._effects, self._settler)
             self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
             return Ending.DONE
@@ -114,7 +120,7 @@ class AsyncHandling:
         self._begins_in_loop = begins_in_loop
 
     async def work(self, record: Record) -> Ending:
-        """Work on one record."""
+        """Work on one record; raises as `Handling.work`."""
         try:
             try:
                 call = self._reader.read(record)
@@ -142,6 +148,7 @@ class AsyncHandling:
                 raise  # the runtime ends; one that a handler raised by itself is a failure like others
             return await self._failed(call, error)
         except BaseException as error:
+            raise_if_abandoned(error)
             return await self._failed(call, error)
         self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
         return Ending.DONE

@@ -98,19 +98,16 @@ class KeyLanes:
         self._stop(record)
         self._free(record.key)
 
-    def purge(self) -> list[Record]:
-        """Take out what waits, or is ready, and was revoked. What is taken or held ends by `finish`."""
-        gone = [record for record in self._ready if not record.owned.active]
-        self._ready = deque(record for record in self._ready if record.owned.active)
+    def purge(self, unwanted: Callable[[Record], bool]) -> list[Record]:
+        """Take out what waits, or is ready, and is unwanted. What is taken or held ends by `finish`."""
+        gone, self._ready = _part(unwanted, self._ready)
         for tenant, refused in list(self._refused.items()):
-            gone += [record for record in refused if not record.owned.active]
-            self._refused[tenant] = deque(record for record in refused if record.owned.active)
+            out, self._refused[tenant] = _part(unwanted, refused)
+            gone += out
         waiting: list[Record] = []
         for key, behind in list(self._behind.items()):
-            if all(record.owned.active for record in behind):
-                continue
-            waiting += [record for record in behind if not record.owned.active]
-            kept = deque(record for record in behind if record.owned.active)
+            out, kept = _part(unwanted, behind)
+            waiting += out
             if kept:
                 self._behind[key] = kept
             else:
@@ -123,6 +120,11 @@ class KeyLanes:
     def ready(self) -> int:
         """How many records could run now, limits of tenants aside."""
         return len(self._ready)
+
+    @property
+    def limits_tenants(self) -> bool:
+        """Whether a record that is ready may have to wait for others of its tenant."""
+        return self._per_tenant is not None
 
     def _free(self, key: bytes | None) -> None:
         if key is None:
@@ -154,3 +156,8 @@ class KeyLanes:
             self._ready.appendleft(refused.popleft())
         if not refused:
             self._refused.pop(tenant, None)
+
+
+def _part(unwanted: Callable[[Record], bool], records: deque[Record]) -> tuple[list[Record], deque[Record]]:
+    """Those that are unwanted, and the others; both in order."""
+    return [one for one in records if unwanted(one)], deque(one for one in records if not unwanted(one))

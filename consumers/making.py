@@ -19,7 +19,7 @@ from offsetzero.consumers.tally import Tally
 from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
-from offsetzero.store.database import Pool
+from offsetzero.store.database import AsyncPool, Pool
 from offsetzero.topics.names import Names
 
 MAX_THREADS = 32  # for the sync parts of an async group
@@ -76,7 +76,7 @@ class Maker:
                 return BatchHandling(batch, self._reader, effects, self._settler, self._context, self._clock, tally)
             return Handling(self._reader, effects, self._settler, self._context, self._clock, tally)
 
-        return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn)
+        return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn, self._resize)
 
     def loop(
         self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
@@ -88,6 +88,7 @@ class Maker:
         effects: Effects
         opened: Callable[[], Coroutine[Any, Any, None]] = _nothing
         closed: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        async_pool: AsyncPool | None = None
         if pool is not None:
             async_pool = resources.async_pool(min(count, MAX_THREADS), self._group.name)
             effects = DatabaseEffects(self._group, settings, pool, async_pool, threads)
@@ -104,7 +105,21 @@ class Maker:
             threads,
             begins_in_loop=pool is None,
         )
-        return LoopWorkers(dispatcher, handling, count, executor, opened, closed, crashed, resources.spawn)
+
+        async def resize(by: int) -> None:
+            executor._max_workers += by  # looked at by each call of `submit`
+            executor.submit(_nothing_more)
+            self._resize(by)
+            if async_pool is not None:
+                await async_pool.resize(async_pool.min_size, async_pool.max_size + by)
+
+        return LoopWorkers(
+            dispatcher, handling, count, executor, opened, closed, crashed, self._clock, resources.spawn, resize
+        )
+
+    def _resize(self, by: int) -> None:
+        if self._pool is not None:
+            self._pool.resize(self._pool.min_size, self._pool.max_size + by)
 
     def _context(self, call: Call) -> Context:
         return Context(call, self._settings, self._pool)
@@ -112,3 +127,7 @@ class Maker:
 
 async def _nothing() -> None:
     pass
+
+
+def _nothing_more() -> None:
+    """Submitted for its side effect: a thread more, if there may be one."""

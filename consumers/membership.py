@@ -114,6 +114,10 @@ class Membership:
         for stay in self._assignment.stays():
             stay.committed = stay.committable()
 
+    def stays(self) -> list[OwnedPartition]:
+        """All that is owned, worked or not."""
+        return self._assignment.stays()
+
     def measure(self) -> None:
         """Set the gauges of lag, and of what is paused and why."""
         paused = dict.fromkeys(PauseReason, 0)

@@ -14,7 +14,7 @@ from offsetzero.consumers.fetching import Fetching
 from offsetzero.consumers.membership import Membership
 from offsetzero.consumers.opening import Opening
 from offsetzero.consumers.pressure import Pressure
-from offsetzero.consumers.record import Record
+from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.errors import GroupStopped
 from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings
@@ -108,20 +108,54 @@ class PollLoop:
             metrics.IN_FLIGHT.labels(self._group).set(self._dispatcher.in_flight + self._dispatcher.waiting)
             self._membership.measure()
 
-    def drain(self, seconds: float) -> list[Record]:
+    def drain(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> list[Record]:
         """Fetch nothing more and keep the membership until the running handlers have ended, `seconds` at most.
+
+        For half of that time what lies between records that were begun is begun, too: what is done behind an undone
+        record would be read again.
+
+        Args:
+            seconds: the drain time.
+            meanwhile: called several times a second.
 
         Returns:
             The records that still run.
         """
-        self._dispatcher.close()
-        deadline = self._clock.monotonic() + seconds
+        dispatcher, stays = self._dispatcher, self._membership.stays()
+        begun = self._clock.monotonic()
         self._fetching.pause(self._membership.live.values())
-        while left := self._dispatcher.wait_idle(IDLE_SECONDS):
-            if self._clock.monotonic() > deadline:
+        dispatcher.wind_down(stays)
+        while dispatcher.has_begun and self._clock.monotonic() - begun < seconds / 2:
+            self._keep(meanwhile)
+        dispatcher.close()
+        while left := dispatcher.wait_idle(0.0):
+            if self._clock.monotonic() - begun > seconds:
                 return left
-            self._consumer.poll(0)  # paused: serves only heartbeats and callbacks
+            self._keep(meanwhile)
         return []
+
+    def _keep(self, meanwhile: Callable[[], None]) -> None:
+        """A moment of the drain: the membership is kept."""
+        self._dispatcher.wait_idle(IDLE_SECONDS)
+        self._consumer.poll(0)  # paused: serves only heartbeats and callbacks
+        meanwhile()
+
+    # --- for the watch
+
+    @property
+    def member_id(self) -> str:
+        """As the coordinator knows this member; empty before it is told."""
+        return self._consumer.memberid() or ""
+
+    def stays(self) -> list[OwnedPartition]:
+        """What this member owns."""
+        return self._membership.stays()
+
+    def end(self, stay: OwnedPartition) -> int:
+        """The end of a partition's log as it was last fetched, -1 when that is not known."""
+        return self._fetching.end(stay)
+
+    # ---
 
     def close(self) -> None:
         """Commit what is done and leave the group, within a bound also when the broker does not answer."""

@@ -1,7 +1,7 @@
 """A delivered record, and the partition that it was delivered from."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -30,9 +30,11 @@ class Record:
     """One record as it was read; key, value and header values are bytes until somebody decodes them."""
 
     __slots__ = (
+        "alone",
         "appended",
         "broken",
         "done",
+        "due",
         "failed",
         "header_names",
         "header_values",
@@ -71,6 +73,8 @@ class Record:
         self.kept: Any = None
         self.broken = 0
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
+        self.due: float | None = None  # monotonic seconds before which it may not run; the dispatcher's
+        self.alone = False  # it was in a batch that took too long: it is worked on without others, to be told apart
         self.appended = False  # the copy in the retry or dead-letter topic is acknowledged
 
     def keep(self, prepared: Any) -> None:
@@ -189,6 +193,14 @@ class OwnedPartition:
         while undone and undone[0].done:
             undone.popleft()
         return undone[0].offset if undone else self.position
+
+    def head(self) -> Record | None:
+        """The lowest record that is not done."""
+        return next((record for record in self._undone if not record.done), None)
+
+    def begun(self, running: Collection[Record]) -> int:
+        """The highest offset that is done or running, -1 for none: what comes behind it was not begun."""
+        return next((one.offset for one in reversed(self._undone) if one.done or one in running), -1)
 
     @property
     def undone(self) -> int:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from offsetzero.consumers.atwork import AtWork
 from offsetzero.consumers.record import Record
 
 
@@ -23,7 +24,7 @@ class Run:
     `popleft` and `append` are atomic, so that each record is taken by one of the two.
     """
 
-    __slots__ = ("abandoned", "begun_at", "count", "ended", "running", "taken_at", "waiting")
+    __slots__ = ("abandoned", "at_work", "begun_at", "count", "ended", "running", "taken_at", "waiting")
 
     def __init__(self, records: Sequence[Record], taken_at: float, *, whole: bool = False) -> None:
         """As taken; `whole` for records that are worked on in one call and cannot be shared out again."""
@@ -33,6 +34,8 @@ class Run:
         self.count = len(records)
         self.taken_at = taken_at
         self.begun_at = taken_at
+        self.at_work: AtWork | None = None
+        """What its worker is doing; None until the worker has begun."""
         self.abandoned = False
         """Its running records were taken from its worker: what they come to is of no interest."""
 
@@ -43,11 +46,11 @@ class Run:
         """
         while True:
             try:
+                self.running = (self.waiting[0],)  # before it is taken out: it is to be seen here or there at any time
                 record = self.waiting.popleft()
             except IndexError:
                 self.running = ()
                 return None
-            self.running = (record,)
             if record.owned.active:
                 return record
             self.ended.append((record, Ending.LEFT))

@@ -1,11 +1,15 @@
 """The threads that run handlers, and the event loop of groups with async ones."""
 
 import asyncio
+import contextlib
+import functools
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from offsetzero.clock import Clock
+from offsetzero.consumers.atwork import AT_WORK, Abandoned, AtWork, line_of_thread
 from offsetzero.consumers.batches import BatchHandling
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.handling import AsyncHandling, Handling
@@ -14,8 +18,7 @@ from offsetzero.consumers.resources import Spawn
 from offsetzero.consumers.run import Ending, Run
 
 JOIN_SECONDS = 2.0
-MAX_ABANDONED = 100
-"""Threads given up in handlers that do not return, before the group stops: each holds memory and a connection."""
+LATE_SECONDS = 5.0  # for a cancelled function to end by itself, before its connection is cut
 
 
 class Workers(Protocol):
@@ -29,8 +32,16 @@ class Workers(Protocol):
         """A record may have become runnable; any thread may call this, and it does not block."""
         ...
 
-    def replace(self) -> None:
-        """A worker was given up: have another one in its place. The polling thread calls this."""
+    def replace(self, run: Run) -> None:
+        """A run was abandoned: cut its worker off, and have another in its place. The polling thread calls this."""
+        ...
+
+    def late(self) -> int:
+        """How many functions were given up and have not ended; called by the polling thread about once a second."""
+        ...
+
+    def held_up(self) -> tuple[float, str | None]:
+        """Seconds for which no record could be begun or ended, and what is executed; called like `late`."""
         ...
 
     def join(self) -> None:
@@ -48,6 +59,7 @@ class ThreadWorkers:
         crashed: told of an error that no rule explains: the process must not go on as if nothing had happened.
         clock: when a record was begun.
         spawn: makes threads.
+        resize: has the pool hold so many more connections: a function that was given up keeps one.
     """
 
     def __init__(
@@ -58,12 +70,14 @@ class ThreadWorkers:
         crashed: Callable[[BaseException], None],
         clock: Clock,
         spawn: Spawn,
+        resize: Callable[[int], None] = lambda _by: None,
     ) -> None:
         self._dispatcher = dispatcher
         self._handling = handling
         self._crashed = crashed
         self._clock = clock
         self._spawn = spawn
+        self._late = _Late(resize)
         self._threads = [spawn(self._run, f"handler-{number}") for number in range(count)]
 
     def start(self) -> None:
@@ -73,10 +87,24 @@ class ThreadWorkers:
     def wake(self) -> None:
         """Nothing to do: the threads wait inside the dispatcher."""
 
-    def replace(self) -> None:
-        thread = self._spawn(self._run, f"handler-{len(self._threads)}")
+    def replace(self, run: Run) -> None:
+        at_work = run.at_work
+        assert at_work is not None  # noqa: S101 - it was given up
+
+        def succeed() -> None:
+            at_work.cut()
+            self._run()
+
+        self._late.add(at_work)
+        thread = self._spawn(succeed, f"handler-{len(self._threads)}")
         self._threads.append(thread)
         thread.start()
+
+    def late(self) -> int:
+        return self._late.count()
+
+    def held_up(self) -> tuple[float, str | None]:
+        return 0.0, None
 
     def join(self) -> None:
         for thread in self._threads:
@@ -84,18 +112,47 @@ class ThreadWorkers:
 
     def _run(self) -> None:
         dispatcher, handling = self._dispatcher, self._handling()
+        at_work = AtWork(self._clock)
+        AT_WORK.set(at_work)
         try:
             while (run := dispatcher.take()) is not None:
+                run.at_work = at_work
                 try:
                     handling.work(run)
-                finally:
-                    for record in run.running:  # an error of ours: nothing is taken for done
-                        run.ended.append((record, Ending.LEFT))
+                except Abandoned:
+                    return  # another thread has this one's place, and the run
+                except BaseException:  # an error of ours: nothing is taken for done
+                    run.ended.extend((record, Ending.LEFT) for record in run.running)
                     dispatcher.end((run,))
-                if run.abandoned:
-                    return  # another thread has this one's place
+                    raise
+                dispatcher.end((run,))
         except BaseException as error:
             self._crashed(error)
+
+
+class _Late:
+    """Functions that were given up, until they end. Belongs to the polling thread.
+
+    Args:
+        resize: told how many there are more.
+    """
+
+    def __init__(self, resize: Callable[[int], None]) -> None:
+        self._resize = resize
+        self._at_work: list[AtWork] = []
+
+    def add(self, at_work: AtWork) -> None:
+        """One more."""
+        self._at_work.append(at_work)
+        self._resize(1)
+
+    def count(self) -> int:
+        """How many have not ended."""
+        before = len(self._at_work)
+        self._at_work = [one for one in self._at_work if one.is_entered]
+        if ended := before - len(self._at_work):
+            self._resize(-ended)
+        return len(self._at_work)
 
 
 class LoopWorkers:
@@ -109,7 +166,10 @@ class LoopWorkers:
         opened: awaited in the loop before the first record (opens the async pool).
         closed: awaited in the loop after the last one.
         crashed: as for `ThreadWorkers`.
+        clock: when a function was entered.
         spawn: makes the thread.
+        resize: has the pools, and `threads`, hold so many more: a function that was given up keeps one. Awaited in the
+            loop.
     """
 
     def __init__(
@@ -121,7 +181,9 @@ class LoopWorkers:
         opened: Callable[[], Coroutine[Any, Any, None]],
         closed: Callable[[], Coroutine[Any, Any, None]],
         crashed: Callable[[BaseException], None],
+        clock: Clock,
         spawn: Spawn,
+        resize: Callable[[int], Coroutine[Any, Any, None]],
     ) -> None:
         self._dispatcher = dispatcher
         self._handling = handling
@@ -130,31 +192,58 @@ class LoopWorkers:
         self._opened = opened
         self._closed = closed
         self._crashed = crashed
+        self._clock = clock
+        self._late = _Late(lambda by: self._call(lambda: self._loop.create_task(resize(by))))
+        self._asked: float | None = None  # when the loop was asked for a sign of life
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._given_up: set[asyncio.Task[None]] = set()
         self._ended: list[Run] = []
         self._pumping = False
+        self._ident = 0
+        self._spawn = spawn
         self._thread = spawn(self._run, "handlers")
 
     def start(self) -> None:
         self._thread.start()
 
     def wake(self) -> None:
-        if not self._pumping and not self._loop.is_closed():
+        if not self._pumping:
             self._pumping = True  # a second call before the first is served would find nothing more
-            self._loop.call_soon_threadsafe(self._pump)
+            self._call(self._pump)
 
-    def replace(self) -> None:
-        """Nothing to do: a task that was given up was cancelled, and its place is free."""
+    def replace(self, run: Run) -> None:
+        assert run.at_work is not None  # noqa: S101 - it was given up
+        self._late.add(run.at_work)
+        self._call(functools.partial(self._give_up, run.at_work))
+        self._spawn(run.at_work.cut, "cut").start()  # not one of the executor's threads: all may be held up
+
+    def late(self) -> int:
+        return self._late.count()
+
+    def held_up(self) -> tuple[float, str | None]:
+        now = self._clock.monotonic()
+        if self._asked is None:
+            self._asked = now
+            self._call(self._answer)
+        seconds = now - self._asked if self._asked is not None else 0.0
+        return seconds, line_of_thread(self._ident) if seconds > 1 and self._ident else None
 
     def join(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
+        self._call(self._stop.set)
         self._thread.join(JOIN_SECONDS)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _call(self, function: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be done any more
+            self._loop.call_soon_threadsafe(function)
+
+    def _answer(self) -> None:
+        self._asked = None
+
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         asyncio.set_event_loop(self._loop)
         self._loop.set_default_executor(self._threads)  # for asyncio.to_thread in handlers: one owner for all threads
         try:
@@ -168,9 +257,10 @@ class LoopWorkers:
         await self._opened()
         self._pump()
         await self._stop.wait()
-        for task in self._tasks:
+        for task in (ending := self._tasks | self._given_up):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if ending:
+            await asyncio.wait(ending, timeout=JOIN_SECONDS / 2)  # one may not heed it
         self._dispatcher.end(self._ended)
         self._handling.tell()
         await self._closed()
@@ -182,17 +272,35 @@ class LoopWorkers:
                 self._end(run)
                 continue
             task = self._loop.create_task(self._one(run, record))
+            run.at_work = AtWork(self._clock, task)
             self._tasks.add(task)
             task.add_done_callback(self._task_ended)
 
     async def _one(self, run: Run, record: Record) -> None:
-        ending = Ending.LEFT
+        AT_WORK.set(run.at_work)
         try:
             ending = await self._handling.work(record)
-        finally:
-            run.ended.append((record, ending))
-            run.running = ()
-            self._end(run)
+        except Abandoned:
+            return  # another task has the record
+        except BaseException:
+            self._left(run, record, Ending.LEFT)
+            raise
+        self._left(run, record, ending)
+
+    def _give_up(self, at_work: AtWork) -> None:
+        task = at_work.task
+        if task not in self._tasks or not at_work.is_entered:
+            return  # it ends by itself, and must not be disturbed while it gives its connection back
+        self._tasks.discard(task)
+        self._given_up.add(task)
+        task.cancel()
+        self._loop.call_later(LATE_SECONDS, at_work.cut_async)
+        self._pump()
+
+    def _left(self, run: Run, record: Record, ending: Ending) -> None:
+        run.ended.append((record, ending))
+        run.running = ()
+        self._end(run)
 
     def _end(self, run: Run) -> None:
         if not self._ended:
@@ -207,5 +315,6 @@ class LoopWorkers:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._given_up.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crashed(error)
