@@ -4,15 +4,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, IsolationLevel
+from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.consumers.facts import ClusterFacts, FactsReader
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
 from offsetzero.store.database import AsyncPool, Pool, async_pool, pool
-from offsetzero.topics import cluster
+from offsetzero.store.starts import Place
+from offsetzero.topics import cluster, lag, offsets
+from offsetzero.topics.admin import ANSWER_SECONDS, client
 from offsetzero.topics.catalogue import SCHEMAS, TOPICS, group_topics
+from offsetzero.topics.names import Names
 
 
 class Thread(Protocol):
@@ -63,6 +67,24 @@ class Resources:
     def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None) -> FactsReader:
         """Facts about positions; see `ClusterFacts` for the arguments."""
         return ClusterFacts(self._settings, group, topics, latest, connections)
+
+    def ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        """The ends of partitions for one who reads what is committed. Blocks for seconds at most.
+
+        Raises:
+            TopicError: there is no answer.
+        """
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        names, committed = Names(self._settings.kafka.namespace), IsolationLevel.READ_COMMITTED
+        return offsets.ends(client(self._settings), names, places, latest, isolation=committed, timeout=ANSWER_SECONDS)
+
+    def is_member(self, group: str, member_id: str) -> bool:
+        """Whether the coordinator has this member, with partitions or without. Blocks likewise.
+
+        Raises:
+            TopicError: there is no answer.
+        """
+        return any(member.id == member_id for member in lag.group_state(self._settings, group).members)
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
         """The ids of the group's source and retry topics; its own are made if missing.

@@ -10,6 +10,7 @@ from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.health import Health, Phase, health
 from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.making import MAX_THREADS, Maker
 from offsetzero.consumers.opening import Opening
@@ -17,6 +18,7 @@ from offsetzero.consumers.poll import PollLoop
 from offsetzero.consumers.record import Record, tenant_of
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.settle import Settler
+from offsetzero.consumers.watcher import Sight, Watcher
 from offsetzero.consumers.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
@@ -70,6 +72,9 @@ class GroupRuntime:
         """Set once the group's topics exist and it has been asked to join."""
         self._stopping = threading.Event()
         self._crash: BaseException | None = None
+        self._fatal: BaseException | None = None
+        self._phase = Phase.STARTING
+        self._watcher: Watcher | None = None
         self._dispatcher: Dispatcher | None = None
         self._schemas = SchemaLog(settings)
         self._codec = Codec(lookup_outside_loops(self._schemas.find))
@@ -80,6 +85,14 @@ class GroupRuntime:
     def stop(self) -> None:
         """Ask `run` to end; any thread or signal handler may call this."""
         self._stopping.set()
+
+    def health(self) -> Health:
+        """How this member is; any thread may ask."""
+        watcher, error = self._watcher, self._fatal or self._crash
+        if watcher is None:
+            return health(self._group.name, self._phase, Sight(), 0.0, error)
+        silent = self._clock.monotonic() - watcher.turned_at
+        return health(self._group.name, self._phase, watcher.sight, silent, error)
 
     def running(self) -> int:
         """How many handlers run now."""
@@ -95,6 +108,15 @@ class GroupRuntime:
             GroupStopped: the group cannot go on without an operator.
             TopicError: source topics are missing.
         """
+        try:
+            return self._run()
+        except BaseException as error:
+            self._fatal = error
+            raise
+        finally:
+            self._phase = Phase.STOPPED
+
+    def _run(self) -> list[Record]:
         settings, group, resources = self._settings, self._group, self._resources
         topic_ids = resources.topics(group.name, self._sources, [tier.name for tier in self._policy.tiers])
         concurrency = group.concurrency(settings)
@@ -130,17 +152,31 @@ class GroupRuntime:
                 ),
             )
             workers = self._workers(dispatcher, producer, connections, concurrency)
+            watcher = self._watcher = Watcher(
+                group.name,
+                loop,
+                dispatcher,
+                workers,
+                concurrency,
+                group.timeout,
+                settings.groups,
+                self._clock,
+                resources,
+            )
             dispatcher.on_runnable(workers.wake)
             workers.start()
             try:
                 loop.subscribe()
+                self._phase = Phase.WORKING
                 self.started.set()
                 log.info("group started", group=group.name, topics=self._sources, concurrency=concurrency)
                 while not self._stopping.is_set():
                     loop.turn()
+                    watcher.turn()
                     if producer.fatal is not None:
                         raise GroupStopped(f"group {group.name}: the producer failed for good: {producer.fatal}")
-                left = loop.drain(settings.groups.drain_seconds)
+                self._phase = Phase.DRAINING
+                left = loop.drain(settings.groups.drain_seconds, watcher.turn)
             finally:
                 self._stopping.set()
                 dispatcher.close()

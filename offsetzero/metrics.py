@@ -1,13 +1,18 @@
 """Every metric of every process, in one list, and the server that shows them."""
 
 import contextlib
+import json
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
-from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
+from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+Page: TypeAlias = Callable[[], tuple[bool, Mapping[str, Any]]]
+"""Whether all is well, for the status 200 or 503, and what to show as JSON."""
 
 
 class Durations(Collector):
@@ -58,6 +63,39 @@ class Durations(Collector):
         yield family
 
 
+class Rows(Collector):
+    """A gauge whose rows are those that were last shown: what is no more is gone, whatever it was labelled.
+
+    Args:
+        name: of the metric.
+        documentation: shown with it.
+        labels: names of the labels after `group`.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._labels = ["group", *labels]
+        self._rows: dict[str, Mapping[tuple[str, ...], float]] = {}
+        REGISTRY.register(self)
+
+    def show(self, group: str, rows: Mapping[tuple[str, ...], float]) -> None:
+        """Show these rows of a group, by the values of the labels, instead of those before."""
+        self._rows[group] = rows
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing but the name, which the registry asks for."""
+        yield GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The rows as they are now."""
+        family = GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+        for group, rows in list(self._rows.items()):
+            for labels, value in rows.items():
+                family.add_metric([group, *labels], value)
+        yield family
+
+
 # --- consumer groups -------------------------------------------------------------------------------
 EVENTS_CONSUMED = Counter(
     "offsetzero_events_consumed", "Records read from Kafka", ["group", "type"]
@@ -86,6 +124,18 @@ PAUSES = Counter(
     "offsetzero_partition_pauses", "Partitions paused because less must be in flight", ["group", "reason"]
 )  # `reason` is a value of offsetzero.consumers.record.PauseReason
 PAUSED = Gauge("offsetzero_partitions_paused", "Partitions that are not fetched now, by reason", ["group", "reason"])
+HEAD_SECONDS = Rows(
+    "offsetzero_head_of_line_seconds",
+    "For how long the lowest undone record of a partition has been the lowest",
+    ["topic", "partition"],
+)
+STUCK_SECONDS = Rows(
+    "offsetzero_stuck_handler_seconds",
+    "For how long a handler has been at work, for those longer than OFFSETZERO_GROUPS__STUCK_SECONDS; at most 20",
+    ["topic", "partition", "offset", "key"],
+)
+HANDLER_TIMEOUTS = Counter("offsetzero_handler_timeouts", "Handlers that were given up: too slow", ["group"])
+HANDLERS_LATE = Gauge("offsetzero_handlers_late", "Handlers that were given up and have not ended", ["group"])
 
 # --- outbox ----------------------------------------------------------------------------------------
 OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
@@ -103,15 +153,34 @@ def remove(metric: Counter | Gauge, *labels: str) -> None:
         metric.remove(*labels)
 
 
-def serve(port: int, host: str = "127.0.0.1") -> int:
-    """Serve `/metrics` from a thread of its own until the process ends.
+def serve(port: int, host: str = "127.0.0.1", pages: Mapping[str, Page] | None = None) -> int:
+    """Serve `/metrics`, and other pages as JSON, from a thread of its own until the process ends.
 
     Args:
         port: the TCP port; 0 takes a free one.
         host: the address to bind.
+        pages: by path; each is called by the thread of a request.
 
     Returns:
         The port that was bound.
     """
     server, _thread = start_http_server(port, addr=host)
+    server.set_app(_application(pages or {}))
     return int(server.server_port)
+
+
+def _application(pages: Mapping[str, Page]) -> Callable[..., Iterable[bytes]]:
+    shown = make_wsgi_app()
+
+    def application(environ: Any, start_response: Any) -> Iterable[bytes]:
+        page = pages.get(environ["PATH_INFO"])
+        if page is None or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return shown(environ, start_response)  # type: ignore[no-any-return]
+        is_well, body = page()
+        start_response(
+            "200 OK" if is_well else "503 Service Unavailable",
+            [("Content-Type", "application/json"), ("Cache-Control", "no-store")],
+        )
+        return [json.dumps(body, indent=2).encode() + b"\n"] if environ["REQUEST_METHOD"] == "GET" else []
+
+    return application

@@ -125,6 +125,10 @@ class GroupSettings(_Section):
     """Bytes of keys and values fetched and not done."""
     drain_seconds: Seconds = 20.0
     """How long running handlers may take to end after SIGTERM."""
+    stuck_seconds: Seconds = 60.0
+    """A handler at work for longer is named as stuck: in the log, in `/healthz` and in the metrics."""
+    stall_seconds: Seconds = 120.0
+    """A partition that has lag, does not move and has no reason for that for so long ends the process."""
 
 
 class DocumentSettings(_Section):

@@ -30,6 +30,7 @@ _DELIVERY_SECONDS = 30.0
 _LINGER = 0.001  # measured: 19,000 rows a second of many keys, 550 of one; at 0 5,000 and 1,100, at 0.005 19,000 and 97
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 5.0
 _MEASURE_SECONDS = 5.0
+_SILENT_SECONDS = 90.0  # without a turn: longer than the schemas and a batch may take, one after the other
 _PRUNE_SECONDS = 60.0
 _PRUNE_ROWS = 10_000
 
@@ -70,6 +71,12 @@ class Relay:
         self._blocked = Blocked(clock)
         self._pause = _FIRST_PAUSE
         self._measured = self._pruned = float("-inf")
+        self._turned_at = clock.monotonic()
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether it goes on, working or standing by, and what to show; any thread may ask."""
+        silent = self._clock.monotonic() - self._turned_at
+        return silent < _SILENT_SECONDS, {"relay": {"turned_seconds_ago": round(silent, 1)}}
 
     def run(self, stop: threading.Event) -> None:
         """Work, or stand by, until `stop` is set. Rows in hand are finished first.
@@ -78,6 +85,7 @@ class Relay:
             ConfigurationError: the database has no outbox.
         """
         while not stop.is_set():
+            self._turned_at = self._clock.monotonic()
             try:
                 with self._connect() as connection:
                     self._serve(connection, stop)
@@ -113,6 +121,7 @@ class Relay:
             if not standing_by:
                 _log.info("relay stands by: another one works")
                 standing_by = True
+            self._turned_at = self._clock.monotonic()
             if stop.wait(POLL_SECONDS):
                 return
         _log.info("relay works")
@@ -121,6 +130,7 @@ class Relay:
             schemas = SchemaPublisher(producer, self._names, timeout=_DELIVERY_SECONDS)
             sender = Sender(producer, self._names, schemas, self._blocked)
             while not stop.is_set():
+                self._turned_at = self._clock.monotonic()
                 self._keep_house(connection)
                 if not self._publish_batch(connection, sender):
                     _await_notification(connection)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -96,9 +97,12 @@ def ends(
     partitions: Iterable[tuple[str, int]],
     spec: OffsetSpec,
     *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     timeout: float = TIMEOUT,
 ) -> dict[tuple[str, int], int]:
     """The offsets that `spec` means in each partition, by our names; -1 where a time is later than all records.
+
+    The latest one of `READ_COMMITTED` is where a transaction is open.
 
     Raises:
         TopicError: the cluster refuses, or does not answer.
@@ -108,7 +112,7 @@ def ends(
         return {}
     return {
         (names.strip(one.topic) or one.topic, one.partition): answer(future, f"offsets of {one.topic}").offset
-        for one, future in admin.list_offsets(asked, request_timeout=timeout).items()
+        for one, future in admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout).items()
     }
 
 

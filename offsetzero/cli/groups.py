@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -28,13 +29,13 @@ def run_group(
 
     It then finishes what it has begun, commits and leaves: exit status 0, or 4 when a handler did not end within
     OFFSETZERO_GROUPS__DRAIN_SECONDS. A second signal ends it at once. Start more processes to share the partitions.
+    Serves /metrics, /healthz and /readyz.
     """
     from offsetzero import logs, settings
     from offsetzero.cli.app import report
     from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
     from offsetzero.consumers.runtime import GroupRuntime
-    from offsetzero.errors import OffsetzeroError
 
     config = settings.load(needs=frozenset({"kafka", "database"}))
     group = registry.load(name)
@@ -42,14 +43,24 @@ def run_group(
     runtime = GroupRuntime(group, config)
     spare_the_collector()
     _stop_on_signals(runtime, config.groups.drain_seconds)
-    serve_metrics(config)
+    serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime)})
     try:
         left = runtime.run()
-    except OffsetzeroError as error:
-        report(error)
+    except Exception as error:
+        if not report(error):
+            traceback.print_exc()
         _end(1)
-    if left:
-        _end(EXIT_UNFINISHED)
+    _end(EXIT_UNFINISHED if left else 0)
+
+
+def _alive(runtime: "GroupRuntime") -> tuple[bool, dict[str, Any]]:
+    health = runtime.health()
+    return health.alive, health.body
+
+
+def _ready(runtime: "GroupRuntime") -> tuple[bool, dict[str, Any]]:
+    health = runtime.health()
+    return health.ready, health.body
 
 
 def spare_the_collector() -> None:
@@ -63,7 +74,7 @@ def spare_the_collector() -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End now: the interpreter would wait for threads of handlers that never return."""
+    """End now: the interpreter would wait for threads of handlers that never return, given up ones among them."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -4,6 +4,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -41,27 +42,35 @@ def api(
 
 
 def relay() -> None:
-    """Publish outbox rows until SIGTERM or Ctrl-C; several may run, one works and the others stand by."""
+    """Publish outbox rows until SIGTERM or Ctrl-C; several may run, one works and the others stand by.
+
+    Serves /metrics, /healthz and /readyz.
+    """
     settings = load(needs=frozenset({"database", "kafka"}))
     logs.configure(process="relay", form=settings.log_format, level=settings.log_level)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    serve_metrics(settings)
     from offsetzero.producers.relay import Relay
 
-    Relay(settings).run(stop)
+    process = Relay(settings)
+    serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
+    process.run(stop)
 
 
-def serve_metrics(settings: Settings) -> None:
-    """Serve this process's metrics, and log where.
+def serve_metrics(settings: Settings, pages: Mapping[str, metrics.Page]) -> None:
+    """Serve this process's metrics, `/healthz` and `/readyz`, and log where.
+
+    Args:
+        settings: name the address.
+        pages: what is served besides the metrics, by path.
 
     Raises:
         ServerError: the port cannot be bound.
     """
     host, port = settings.metrics_host, settings.metrics_port
     try:
-        port = metrics.serve(port, host)
+        port = metrics.serve(port, host, pages)
     except OSError as error:
         remedy = "choose another with OFFSETZERO_METRICS_PORT (0 takes a free one)"
         raise ports.unusable(port, "metrics", remedy, host, error) from error

@@ -1,0 +1,264 @@
+"""Watches a member from its own polling thread: gathers facts, gives up handlers, names what is stuck."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from offsetzero import logs, metrics
+from offsetzero.clock import Clock
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.resources import Resources
+from offsetzero.consumers.run import Run
+from offsetzero.consumers.watch import Findings, Head, Part, Running, Watch
+from offsetzero.consumers.workers import Workers
+from offsetzero.errors import GroupStopped
+from offsetzero.retry.failures import Transient
+from offsetzero.settings import GroupSettings
+from offsetzero.store.starts import Place
+
+LOOK_SECONDS = 1.0
+TIMED_OUT = "handler-timeout"
+MAX_LATE = 100
+"""Functions that were given up and have not ended, before the group stops: each holds a thread and its memory."""
+MAX_SHOWN = 20  # stuck records in the metrics: they have labels of their own
+
+log = logs.get(__name__)
+
+
+class Member(Protocol):
+    """What the polling thread knows of this member's part in the group."""
+
+    @property
+    def member_id(self) -> str:
+        """As the coordinator knows it; empty before it is told."""
+        ...
+
+    def stays(self) -> Sequence[OwnedPartition]:
+        """What it owns."""
+        ...
+
+    def end(self, stay: OwnedPartition) -> int:
+        """The end of a partition's log as it was last fetched, -1 when that is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the last look saw; never changed, so that any thread may read it."""
+
+    parts: Sequence[Part] = ()
+    findings: Findings = field(default_factory=Findings)
+    running: int = 0
+    waiting: int = 0
+    late: int = 0
+    held: tuple[float, str | None] = (0.0, None)
+    joined: bool = False
+
+
+class Watcher:
+    """Belongs to the polling thread, except for `sight` and `turned_at`, which any thread may read.
+
+    Args:
+        group: the group's name.
+        member: the polling thread's other parts.
+        dispatcher: says what runs.
+        workers: where handlers run.
+        count: how many runs are worked on at once.
+        timeout: seconds for one call of a function of the group, None for no limit.
+        limits: when a handler is stuck, and a partition stalled.
+        clock: measures.
+        resources: asks the cluster about what looks wrong, and makes the thread that does.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        member: Member,
+        dispatcher: Dispatcher,
+        workers: Workers,
+        count: int,
+        timeout: float | None,
+        limits: GroupSettings,
+        clock: Clock,
+        resources: Resources,
+    ) -> None:
+        self.sight = Sight()
+        """What the last look saw."""
+        self.turned_at = clock.monotonic()
+        """When the polling thread has last been here."""
+        self._group = group
+        self._member = member
+        self._dispatcher = dispatcher
+        self._workers = workers
+        self._count = count
+        self._timeout = timeout
+        self._limits = limits
+        self._clock = clock
+        self._watch = Watch(limits.stuck_seconds, limits.stall_seconds)
+        self._next_look = 0.0
+        self._joined = False
+        self._asker = _Asker(resources, clock)
+
+    def turn(self) -> None:
+        """Give up what takes too long, and once a second look at everything.
+
+        Raises:
+            GroupStopped: a partition is stalled, or too many functions that were given up do not end.
+        """
+        now = self.turned_at = self._clock.monotonic()
+        if self._timeout is not None:
+            self._give_up(self._timeout)
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._look(now)
+
+    def _give_up(self, seconds: float) -> None:
+        for run, age in self._dispatcher.held_up(seconds):
+            shown = _running(run, age, 0.0)
+            failure = Transient(TIMED_OUT, f"The handler did not end within {seconds:g} seconds.")
+            if shown is None or not self._dispatcher.abandon(run, seconds, failure):
+                continue
+            metrics.HANDLER_TIMEOUTS.labels(self._group).inc()
+            log.warning("handler given up", group=self._group, timeout=seconds, **_fields(shown))
+            self._workers.replace(run)
+
+    def _look(self, now: float) -> None:
+        stays = self._member.stays()
+        if (answer := self._asker.answer()) is not None:
+            self._watch.answered(now, answer.ends)
+            self._joined = self._joined or answer.joined
+        stuck = self._limits.stuck_seconds
+        running = [one for run, age in self._dispatcher.held_up(0.0) if (one := _running(run, age, stuck)) is not None]
+        parts = [self._part(stay) for stay in stays]
+        findings = self._watch.look(now, running, parts)
+        self._joined = self._joined or bool(stays)
+        late, held = self._workers.late(), self._workers.held_up()
+        self.sight = Sight(parts, findings, len(running), self._dispatcher.waiting, late, held, self._joined)
+        self._tell(findings)
+        self._measure(findings, late)
+        member_id = "" if self._joined else self._member.member_id
+        if findings.suspects or member_id:
+            self._asker.ask(self._group, findings.suspects, member_id, self._limits.stall_seconds / 8)
+        self._judge(findings, late, held)
+
+    def _part(self, stay: OwnedPartition) -> Part:
+        record, end = stay.head(), self._member.end(stay)
+        head = None
+        if record is not None:
+            head = Head(record.offset, _key(record), self._dispatcher.doing(record, self._count))
+        return Part(
+            stay,
+            stay.topic,
+            stay.partition,
+            stay.committed,
+            stay.position,
+            end if end >= 0 else None,
+            stay.undone,
+            head,
+            tuple(sorted(stay.pauses)),
+        )
+
+    def _judge(self, findings: Findings, late: int, held: tuple[float, str | None]) -> None:
+        if findings.stalled:
+            raise GroupStopped(f"group {self._group}: stalled: {'; '.join(findings.stalled)}")
+        if late > MAX_LATE:
+            raise GroupStopped(
+                f"group {self._group}: {late} handlers were given up after {self._timeout} s and have not ended: they "
+                "hold threads and connections that only the end of the process frees"
+            )
+        if held[0] > self._limits.stall_seconds:
+            raise GroupStopped(
+                f"group {self._group}: the event loop has been held up for {held[0]:.0f} s by {held[1] or 'a handler'}"
+                ": an async function must not block; declare it with `def`, or use asyncio.to_thread"
+            )
+
+    def _tell(self, findings: Findings) -> None:
+        for one in findings.begun:
+            log.warning("handler stuck", group=self._group, **_fields(one))
+        for one in findings.told:
+            log.warning("handler still stuck", group=self._group, **_fields(one))
+        for one in findings.ended:
+            log.warning("stuck handler ended", group=self._group, **_fields(one))
+
+    def _measure(self, findings: Findings, late: int) -> None:
+        metrics.HANDLERS_LATE.labels(self._group).set(late)
+        metrics.HEAD_SECONDS.show(
+            self._group, {(topic, str(number)): age for (topic, number), age in findings.still.items()}
+        )
+        metrics.STUCK_SECONDS.show(
+            self._group,
+            {
+                (one.topic, str(one.partition), str(one.offset), one.key or ""): one.seconds
+                for one in findings.stuck[:MAX_SHOWN]
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    ends: Mapping[Place, int] | None
+    joined: bool
+
+
+class _Asker:
+    """Asks in a thread that lives for one question; at most one at a time."""
+
+    def __init__(self, resources: Resources, clock: Clock) -> None:
+        self._resources = resources
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answer: _Answer | None = None
+        self._busy = False
+        self._again_at = 0.0
+
+    def ask(self, group: str, places: Sequence[Place], member_id: str, pause: float) -> None:
+        """Ask, unless a question is on its way, or the last one was less than `pause` seconds ago."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._busy or now < self._again_at:
+                return
+            self._busy = True
+            self._again_at = now + pause
+
+        def run() -> None:
+            try:
+                joined = bool(member_id) and self._resources.is_member(group, member_id)
+                answer = _Answer(self._resources.ends(places) if places else {}, joined)
+            except Exception as error:  # whatever it is: without an answer nothing is judged
+                log.info("the cluster does not answer the watch", group=group, error=str(error))
+                answer = _Answer(None, False)
+            with self._lock:
+                self._answer, self._busy = answer, False
+
+        self._resources.spawn(run, "watch").start()
+
+    def answer(self) -> _Answer | None:
+        """What came since the last call."""
+        with self._lock:
+            answer, self._answer = self._answer, None
+            return answer
+
+
+def _running(run: Run, seconds: float, look_after: float) -> Running | None:
+    records = run.running
+    if not records:
+        return None
+    first = records[0]
+    where = run.at_work.where() if run.at_work is not None and seconds >= look_after else None
+    return Running(run, first.topic, first.partition, first.offset, _key(first), seconds, len(records), where)
+
+
+def _key(record: Record) -> str | None:
+    return record.key.decode(errors="backslashreplace") if record.key is not None else None
+
+
+def _fields(one: Running) -> dict[str, object]:
+    return {
+        "record": f"{one.topic}/{one.partition}@{one.offset}",
+        "key": one.key,
+        "seconds": round(one.seconds, 1),
+        "where": one.where,
+        **({"records": one.records} if one.records > 1 else {}),
+    }
