@@ -16,7 +16,7 @@ from typing import Any
 import platformdirs
 import report
 from measure import Bench, say
-from rows import effect, keys, noop, pauses, poison, replay, waiting
+from rows import cost, effect, keys, noop, pauses, poison, replay, waiting
 from venvs import PEERS, NotInstalled, Venvs
 
 from servers import servers
@@ -28,6 +28,7 @@ ROWS: dict[str, ModuleType] = {
     "effect": effect,
     "poison": poison,
     "pauses": pauses,
+    "cost": cost,
     "replay": replay,
 }
 ON_DEMAND = frozenset({"replay"})
