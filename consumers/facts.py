@@ -1,6 +1,7 @@
 """The facts about a group's partitions, from the cluster and the database. Blocks: for a thread that may wait."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -8,6 +9,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from offsetzero.consumers import positions
 from offsetzero.consumers.positions import Facts
+from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.store import starts
 from offsetzero.store.database import Pool
@@ -70,14 +72,17 @@ class ClusterFacts:
             psycopg.Error, PoolTimeout: the database does.
         """
         known = self._recorded()
-        topics = offsets.describe(self._client(), self._names, self._topics, timeout=KAFKA_SECONDS)
-        every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
-        lacking = [place for place in every if place not in known] if self._connections else []
-        existing = frozenset(every)
-        wanted = {*lacking, *(place for place in places if place in existing)}
-        committed = offsets.committed(self._client(), self._names, self._group, timeout=KAFKA_SECONDS)
-        low = self._ends(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        high = self._ends(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        with self._cluster() as admin:
+            topics = offsets.describe(admin, self._names, self._topics, timeout=KAFKA_SECONDS)
+            every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
+            lacking = [place for place in every if place not in known] if self._connections else []
+            existing = frozenset(every)
+            wanted = {*lacking, *(place for place in places if place in existing)}
+            committed = offsets.committed(admin, self._names, self._group, timeout=KAFKA_SECONDS)
+            low, high = (
+                offsets.ends(admin, self._names, wanted, spec, timeout=KAFKA_SECONDS)
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            )
         facts = {place: Facts(None) for place in places}
         for place in wanted:
             held = committed.get(place)
@@ -102,7 +107,8 @@ class ClusterFacts:
         Raises:
             TopicError: the cluster refuses, or does not answer.
         """
-        found = offsets.describe(self._client(), self._names, self._topics, timeout=KAFKA_SECONDS)
+        with self._cluster() as admin:
+            found = offsets.describe(admin, self._names, self._topics, timeout=KAFKA_SECONDS)
         return {name: topic.id for name, topic in found.items()}
 
     def confirm(self, places: Sequence[Place]) -> None:
@@ -121,10 +127,17 @@ class ClusterFacts:
         with self._connections.connection(POOL_SECONDS) as connection:
             return run(connection, starts.of_group(self._group))
 
-    def _ends(self, places: Iterable[Place], spec: OffsetSpec) -> Mapping[Place, int]:
-        return offsets.ends(self._client(), self._names, places, spec, timeout=KAFKA_SECONDS)
+    @contextmanager
+    def _cluster(self) -> Generator[AdminClient]:
+        """The client; after an error the next question gets another one.
 
-    def _client(self) -> AdminClient:
+        One that knew the group's coordinator and was idle while the broker was restarted does not connect to it again:
+        every later question about the group waits in vain (of the kind of librdkafka#5511).
+        """
         if self._admin is None:
             self._admin = client(self._settings)
-        return self._admin
+        try:
+            yield self._admin
+        except TopicError:
+            self._admin = None
+            raise
