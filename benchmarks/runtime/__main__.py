@@ -54,31 +54,39 @@ def main() -> None:
     """Measure, print, write."""
     arguments = _arguments()
     names = [name for name in arguments.rows.split(",") if name]
-    unknown = set(names) - set(ROWS)
-    if unknown:
+    if unknown := set(names) - set(ROWS):
         raise SystemExit(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
-    found: dict[str, Any] = {
-        "machine": report.machine(),
-        "repetitions": arguments.repetitions,
-        "scale": arguments.scale,
-        "rows": {},
-    }
+    earlier = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    found: dict[str, Any] = {"machine": report.machine(), "rows": earlier.get("rows", {})}
     venvs = Venvs(arguments.venvs)
     with servers(arguments.bootstrap, arguments.database, arguments.data) as running:
         bench = Bench(running, venvs, arguments.repetitions, arguments.scale, arguments.events)
         try:
             for name in names:
-                say(ROWS[name].TITLE)
-                found["rows"][name] = ROWS[name].measure(bench)
-                print(f"\n### {ROWS[name].TITLE}\n\n{ROWS[name].show(found['rows'][name])}\n", flush=True)
+                found["rows"][name] = _row(ROWS[name], bench, arguments)
         finally:
             bench.remove_topics()
-    found |= {"left_out": bench.left_out, "versions": _versions(venvs), "end_load": os.getloadavg()[0]}
+    found |= {"left_out": bench.left_out, "versions": _versions(venvs)}
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.write:
-        shown = {name: ROWS[name].show(row) for name, row in found["rows"].items()}
-        report.write(report.text(found, {name: ROWS[name].TITLE for name in shown}, shown))
+        rows = [(ROWS[name].TITLE, row, ROWS[name].show(row["found"])) for name, row in found["rows"].items()]
+        report.write(report.text(found, rows))
+
+
+def _row(row: ModuleType, bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure a row and print it; what was measured, with when and how."""
+    say(row.TITLE)
+    entry = {
+        "date": report.now(),
+        "repetitions": arguments.repetitions,
+        "scale": arguments.scale,
+        "load": [os.getloadavg()[0]],
+    }
+    entry["found"] = row.measure(bench)
+    entry["load"].append(os.getloadavg()[0])
+    print(f"\n### {row.TITLE}\n\n{row.show(entry['found'])}\n", flush=True)
+    return entry
 
 
 def _versions(venvs: Venvs) -> dict[str, dict[str, str]]:

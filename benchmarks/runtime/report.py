@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,19 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(heads), f"|{'|'.join(rule)}|", *map(line, rows)])
 
 
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+
+
 def machine() -> dict[str, Any]:
     """Where and with what this runs."""
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "load": os.getloadavg()[0],
     }
 
 
@@ -58,33 +62,34 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("confluent-kafka", "fastavro", "psycopg", "pydantic")}
 
 
-def text(found: dict[str, Any], titles: dict[str, str], shown: dict[str, str]) -> str:
+def text(found: dict[str, Any], rows: Sequence[tuple[str, dict[str, Any], str]]) -> str:
     """The whole section.
 
     Args:
         found: the JSON of a run.
-        titles: of the rows.
-        shown: the rows as text.
+        rows: title, entry in the JSON, and text of each row.
     """
-    where = found["machine"]
+    where, versions = found["machine"], dict(found["versions"])
+    own = versions.pop("offsetzero")
+    others = [{name: one for name, one in pins.items() if own.get(name) != one} for pins in versions.values()]
     made = [
         "## Consuming: the runtime beside other ways",
         "",
-        f"`make bench`, {where['date'][:10]}, {where['cores']} cores ({where['cpu']}), {where['memory_gib']} GiB, "
-        f"{where['system']}, Python {where['python']}; load {where['load']:.1f} at the start, "
-        f"{found['end_load']:.1f} at the end; {found['repetitions']} turns, medians."
-        + ("" if found["scale"] == 1 else f" Counts scaled by {found['scale']:g}: a quick look."),
-        "",
-        "offsetzero with "
-        + _listed(found["versions"]["offsetzero"])
-        + ". The others: "
-        + "; ".join(_listed(one) for name, one in found["versions"].items() if name != "offsetzero")
-        + ".",
+        f"`make bench` on {where['cores']} cores ({where['cpu']}), {where['memory_gib']} GiB, {where['system']}, "
+        f"Python {where['python']}; embedded Kafka and PostgreSQL on the same machine; {_listed(own)}. Beside them, in "
+        f"environments of their own: {'; '.join(map(_listed, others))}.",
     ]
     made += [f"Left out: {name}, because {why}." for name, why in found["left_out"].items()]
-    for name, title in titles.items():
-        made += ["", f"### {title}", "", shown[name]]
-    return "\n".join(made)
+    for title, entry, shown in rows:
+        begin, end = entry["load"]
+        scale = "" if entry["scale"] == 1 else f"; counts times {entry['scale']:g}: a quick look"
+        made += ["", f"### {title}", "", shown, ""]
+        made += [f"{entry['date']} UTC, repetitions: {entry['repetitions']}, load {begin:.1f} to {end:.1f}{scale}."]
+    return "\n".join(_wrapped(line) for part in made for line in part.split("\n"))
+
+
+def _wrapped(line: str) -> str:
+    return line if line.startswith(("|", "#")) else textwrap.fill(line, 120, break_on_hyphens=False)
 
 
 def _listed(versions: dict[str, str]) -> str:

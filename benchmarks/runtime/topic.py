@@ -80,6 +80,7 @@ def producer(bootstrap: str, linger_ms: int = 20) -> Producer:
     return Producer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": 4,
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
             "linger.ms": linger_ms,

@@ -45,6 +45,11 @@ def _summary(runs: list[Result]) -> Result:
     return found
 
 
+def per_event(one: Result, count: int) -> float | None:
+    """Microseconds of CPU time for each event."""
+    return one["cpu_seconds"] / count * 1e6 if one["cpu_seconds"] else None
+
+
 def show(found: dict[str, Any]) -> str:
     """The row as text."""
     rows = [
@@ -54,11 +59,12 @@ def show(found: dict[str, Any]) -> str:
             cell(one["inversions"], ",d"),
             cell(one["overlaps"], ",d"),
             cell(one["at_once"], ".0f"),
+            cell(per_event(one, found["count"]), ".0f"),
             "<= 1.0" if name.startswith("offsetzero") else "",
             "; ".join(one["problems"]) or "none",
         ]
         for name, one in found["contestants"].items()
     ]
     head = f"{found['count']:,} events of 1,000 keys, 0 to 5 ms each (seeded), {CONCURRENCY} at once; at-least-once."
-    heads = ["way", "first to last, s", "inversions", "overlaps", "at once, mean", "target", "problems"]
+    heads = ["way", "first to last, s", "inversions", "overlaps", "at once, mean", "CPU us", "target", "problems"]
     return f"{head}\n\n{table(heads, rows)}"

@@ -52,12 +52,13 @@ def show(found: dict[str, Any]) -> str:
                 cell(one["rate"], ",.0f"),
                 cell(one["ratio"], ".2f"),
                 f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "-",
+                cell(one["cpu_us"], ".1f"),
                 cell(one["cpu_ratio"], ".2f"),
                 f">= {target}" if target else "",
                 cell(one.get("pauses_per_10000"), ".2f") if "pauses_per_10000" in one else "",
                 "; ".join(one["problems"]) or "none",
             ]
         )
-    heads = ["way", "events/s", "ratio", "ratios", "by CPU time", "target", "pauses per 10,000", "problems"]
+    heads = ["way", "events/s", "ratio", "ratios", "CPU us", "ratio of CPU", "target", "pauses per 10,000", "problems"]
     head = f"{found['count']:,} events, {PARTITIONS} partitions, one process each; ratios to the loop beside it."
     return f"{head}\n\n{table(heads, rows)}"

@@ -4,7 +4,7 @@ from typing import Any
 
 from measure import Bench, Contestant
 from report import cell, table
-from rows.keys import in_turn
+from rows.keys import in_turn, per_event
 
 TITLE = "Handlers that wait 100 ms"
 COUNT = 50_000
@@ -40,6 +40,7 @@ def show(found: dict[str, Any]) -> str:
                 name,
                 cell(rate, ",.0f"),
                 cell(one["at_once"], ".0f"),
+                cell(per_event(one, one["count"]), ".0f"),
                 _bound(one),
                 cell(one["inversions"], ",d"),
                 cell(one["overlaps"], ",d"),
@@ -52,7 +53,7 @@ def show(found: dict[str, Any]) -> str:
         f"{found['count']:,} events of {KEYS:,} keys in one partition, {PAUSE * 1000:.0f} ms each, concurrency "
         f"{CONCURRENCY:,}: {most:,.0f} a second is the most that the keys allow."
     )
-    heads = ["way", "events/s", "at once, mean", "bound", "inversions", "overlaps", "target", "problems"]
+    heads = ["way", "events/s", "at once, mean", "CPU us", "bound", "inversions", "overlaps", "target", "problems"]
     return f"{head}\n\n{table(heads, rows)}"
 
 

@@ -1,0 +1,110 @@
+"""The benchmark's own checks: a contestant that loses, doubles or reorders events must not get away with it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+RUNTIME = Path(__file__).parents[3] / "benchmarks" / "runtime"
+
+
+@pytest.fixture(autouse=True)
+def _benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Its modules, for one test: they stand on no path otherwise."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(RUNTIME))
+    monkeypatch.syspath_prepend(str(RUNTIME / "contestants"))
+    yield
+    for name in set(sys.modules) - before:
+        if str(RUNTIME) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_events_are_what_the_codec_writes_and_carry_their_numbers() -> None:
+    import topic
+    from contract import KEYS, decode
+
+    from offsetzero.schemas import cloudevents
+    from offsetzero.schemas.codec import Codec
+    from offsetzero.schemas.documents import DocumentUploaded
+
+    events, codec, ids = topic.Events(), Codec(), set()
+    for number in (0, 1, 63, 64, 8_191, 8_192, 123_456_789):
+        key, value, headers = events.record(number)
+        event = codec.decode("document.uploaded", value)
+        assert isinstance(event, DocumentUploaded)
+        assert codec.encode(event) == value
+        assert event.size_bytes == number == decode(value)["size_bytes"]
+        assert key == event.key == events.record(number % KEYS)[0]
+        message = cloudevents.read(value, headers)
+        assert (message.meta.type, message.content_type) == ("document.uploaded", "application/avro")
+        ids.add(message.meta.id)
+        assert 250 <= len(value) <= 350
+    assert len(ids) == 7
+
+
+@pytest.mark.parametrize(
+    ("numbers", "problem"),
+    [
+        (range(4), None),
+        ([0, 1, 2, 2], "1 events handled twice"),
+        ([0, 1, 2], "3 of 4 events handled"),
+        ([1_001, 1, 2, 3], "1 inversions"),
+        ([0, 1, 2, 9_999], "never published"),
+    ],
+)
+def test_what_was_handled_wrong_is_told(numbers: list[int], problem: str | None) -> None:
+    from contract import Meter, problems
+
+    meter = Meter(4)
+    for number in numbers:
+        meter.one(number)
+    found = problems(meter, of=2_000, ordered=True)
+    assert (problem in found[0]) if problem else found == []
+
+
+def test_batches_and_unread_events_are_counted_to_the_end() -> None:
+    from contract import Meter, problems
+
+    for handle in (lambda meter: meter.ticks(2), lambda meter: [meter.tick(), meter.tick()]):
+        ended: list[int] = []
+        meter = Meter(4, lambda ended=ended: ended.append(1))
+        for _ in range(3):
+            handle(meter)
+        assert ended == [1]
+        assert problems(meter, of=4, ordered=True) == ["6 events handled, 4 published"]
+
+
+def test_overlaps_and_inversions_of_a_key_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from spans import Spans
+
+    spans = Spans(3, 0.1)
+    first, second = spans.begin(), spans.begin()
+    spans.end(1_000, first)
+    spans.end(0, second)
+    spans.end(1, spans.begin())
+    spans.report()
+    line = json.loads(capsys.readouterr().out)
+    assert (line["inversions"], line["overlaps"], line["problems"]) == (1, 1, [])
+
+
+def test_stacks_are_told_apart_by_stage() -> None:
+    from rows.cost import _stages
+
+    turn = "<module> (ours_noop.py:1);run (ours.py:9);PollLoop.turn (consumers/poll.py:9)"
+    work = "Thread.run (threading.py:1);ThreadWorkers._run (consumers/workers.py:1)"
+    raw = "\n".join(
+        [
+            f"{turn};PollLoop._fetch (consumers/poll.py:1) 1",
+            f"{turn};PollLoop._accept (consumers/poll.py:1);Record.__init__ (consumers/record.py:1) 2",
+            f"{turn};PollLoop._accept (consumers/poll.py:1);KeyLanes.add (consumers/lanes.py:1) 4",
+            f"{work};CallReader.read (consumers/calls.py:1) 8",
+            f"{work};one (ours_noop.py:3);get.<locals>.look (offsetzero/schemas/lazy.py:1) 16",
+            f"{work};one (ours_noop.py:3) 32",
+            "<module> (ours_noop.py:1);_find_and_load (importlib:1) 64",
+        ]
+    )
+    assert _stages(raw) == {"fetch": 1, "record": 2, "dispatch": 4, "decode": 8, "model": 16, "effect": 32}
