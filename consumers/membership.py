@@ -173,7 +173,7 @@ class Membership:
         try:
             offset = positions.decide(self._group, stay, facts, stay.position if doubt else stay.resume_at)
         except PositionLost as error:
-            self._forsake(error)
+            self._forsake(error)  # what is to come, the last commit, leaves it out
             raise
         if doubt:
             raise GroupStopped(f"group {self._group}: {doubt[1]}")
@@ -199,9 +199,7 @@ class Membership:
                 self._missing.add(topic)  # said once, perhaps by a broker that has not caught up yet
             else:
                 group = self._group
-                error = positions.recreated(group, topic, known, now) if now else positions.deleted(group, topic)
-                self._forsake(error)
-                raise error
+                raise positions.recreated(group, topic, known, now) if now else positions.deleted(group, topic)
 
     def _forsake(self, error: PositionLost) -> None:
         """Commit nothing more of what cannot be read any more."""

@@ -1,5 +1,7 @@
 """A member's partitions: nothing is read before it is known where, and nothing committed of another topic."""
 
+from collections.abc import Sequence
+
 import psycopg
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -39,19 +41,26 @@ def test_it_is_read_from_where_the_facts_say_and_committed_there_at_once() -> No
     loop = Loop(assign=False)
     loop.facts.facts[DOCUMENTS] = Facts("id-1", 0, 100, start=Start("id-1", 40, committed=False))
     loop.facts.facts[RETRY] = Facts("id-2", 0, 9, 7, "id-2", Start("id-2", 0, committed=True))
+    loop.turn()  # the next round of commits is a second away
     loop.assign(places(DOCUMENTS, RETRY))
     assert loop.client.paused == set(ON_CLUSTER), "paused as soon as it is assigned"
-    loop.deliver(39)
-    loop.deliver(41)
     loop.turn()
     assert (loop.client.sought["t.documents", 0], loop.client.sought["t.audit.retry-1m", 0]) == (40, 7)
     assert loop.client.paused == set()
-    assert loop.take().offset == 41, "39 was fetched before the position was known"
+    loop.deliver(39)
+    loop.deliver(41)
+    loop.turn()
+    assert loop.dispatcher.in_flight == 1, "39 was fetched before the position was chosen"
     assert loop.committed() == 40
     assert loop.committed("audit.retry-1m") is None, "Kafka holds that one already"
     loop.turn()
     loop.opening.work()
     assert loop.facts.confirmed == [DOCUMENTS]
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.turn(2)
+    loop.turn(2)
+    assert loop.committed() == 42
+    assert loop.facts.confirmed == [DOCUMENTS], "once"
 
 
 def test_a_commit_without_a_topic_is_made_again_with_it() -> None:
@@ -112,6 +121,49 @@ def test_a_client_that_has_not_begun_with_a_partition_is_asked_again() -> None:
     loop.client.assigned = begun
     loop.turn()
     assert loop.client.paused == set()
+
+
+def test_what_is_asked_while_an_answer_comes_is_asked_again() -> None:
+    loop = Loop(assign=False)
+    read, topic_ids = loop.facts.read, loop.facts.topic_ids
+
+    def read_slowly(asked: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Facts]:
+        loop.facts.read = read  # type: ignore[method-assign]
+        loop.assign(places(("documents", 1), ("audit.retry-1m", 1)))
+        return read(asked)
+
+    loop.facts.read = read_slowly  # type: ignore[method-assign]
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.turn()
+    loop.turn()
+    assert loop.client.paused == set()
+
+    def answer_slowly() -> dict[str, str]:
+        loop.facts.topic_ids = topic_ids  # type: ignore[method-assign]
+        loop.opening.check()
+        return {}
+
+    loop.facts.topic_ids = answer_slowly  # type: ignore[method-assign]
+    loop.opening.check()
+    loop.opening.work()
+    assert loop.opening.ids() is None, "this answer is older than the question"
+    loop.opening.work()
+    assert loop.opening.ids() == loop.facts.ids
+
+
+def test_a_partition_that_is_assigned_twice_ends_its_first_stay() -> None:
+    """The client has begun anew with it: what it hands out next is not what comes next."""
+    loop = Loop()
+    loop.deliver(0)
+    loop.deliver(1)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.assign(places(DOCUMENTS))
+    assert loop.committed() == 1
+    assert take(loop.dispatcher) is None
+    loop.facts.facts[DOCUMENTS] = Facts("id-1", 0, 9, 1, "id-1")
+    loop.turn()
+    assert loop.client.sought["t.documents", 0] == 1
 
 
 def test_a_number_is_worked_only_while_all_of_it_is_owned() -> None:
@@ -206,6 +258,7 @@ def test_a_topic_that_is_gone_stops_the_group_when_it_is_said_twice(topic: str) 
     loop.facts.ids[topic] = known
     loop.turn(2)
     del loop.facts.ids[topic]
+    loop.turn(2)
     error = stopped(loop)
     assert (error.reason, error.topic) == (LostBecause.DELETED, topic)
 
