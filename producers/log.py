@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from types import TracebackType
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -14,7 +15,6 @@ from offsetzero.producers.answers import Answers
 from offsetzero.producers.delivery import Delivery, RecordMetadata, refusal
 from offsetzero.schemas.cloudevents import Headers
 from offsetzero.settings import Settings
-from offsetzero.topics.names import Names
 
 __all__ = ["Delivery", "LogProducer", "RecordMetadata"]
 
@@ -25,7 +25,6 @@ MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 ERROR_PATIENCE = 3.0
 """Seconds that a `with` block left by an error waits for the broker's next answer; every answer starts them anew."""
 _AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
-_TRANSACTION_MS = 60_000
 _SPACE_SECONDS = 0.005
 _ANY_PARTITION, _NOW = -1, 0  # as the client's produce() has them
 
@@ -37,32 +36,29 @@ class LogProducer:
 
     Args:
         settings: the cluster.
-        transactional_id: makes a transactional producer (`begin`, `commit`, `abort`); in our namespace.
         delivery_timeout: seconds after which a record that the broker did not acknowledge has failed.
         linger: seconds that a record may wait for others to share a request with.
+        more: configuration of the client that a kind of producer needs besides.
     """
 
     def __init__(
         self,
         settings: Settings,
         *,
-        transactional_id: str | None = None,
         delivery_timeout: float = 120.0,
         linger: float = 0.005,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self.fatal: str | None = None
-        """Why this producer can never send again, once it cannot."""
-        config = {"linger.ms": linger * 1000, **_config(settings, transactional_id, delivery_timeout)}
+        config = {"linger.ms": linger * 1000, **_config(settings, delivery_timeout), **more}
         self._producer = Producer(watched({**config, "error_cb": self._on_error}), logger=LOGGER)
         self._delivery_timeout = delivery_timeout
         self._closed = threading.Event()
         self._answers = Answers(self._producer)
-        if transactional_id is not None:
-            try:
-                self._producer.init_transactions(delivery_timeout)
-            except BaseException:
-                self._answers.stop()
-                raise
+
+    @property
+    def fatal(self) -> str | None:
+        """Why this producer can never send again, once it cannot."""
+        return self._answers.fatal
 
     def produce(
         self,
@@ -155,26 +151,6 @@ class LogProducer:
         """Give up every record that is not acknowledged: for a consumer that has lost its partitions."""
         self._producer.purge()
 
-    def begin(self) -> None:
-        """Begin a transaction.
-
-        Raises:
-            KafkaException: as librdkafka says; `error.args[0].txn_requires_abort()` and `.fatal()` say what next.
-        """
-        self._producer.begin_transaction()
-
-    def send_offsets(self, positions: list[Any], group_metadata: Any, timeout: float = 30.0) -> None:
-        """Commit consumer positions with the transaction (KIP-447)."""
-        self._producer.send_offsets_to_transaction(positions, group_metadata, timeout)
-
-    def commit(self, timeout: float = 30.0) -> None:
-        """Commit the transaction: all of its records and offsets become visible, or none."""
-        self._producer.commit_transaction(timeout)
-
-    def abort(self, timeout: float = 30.0) -> None:
-        """Abort the transaction."""
-        self._producer.abort_transaction(timeout)
-
     def __len__(self) -> int:
         """Records that have no answer yet."""
         return len(self._producer)
@@ -212,15 +188,13 @@ class LogProducer:
         return deadline
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self.fatal = error.str()
         if error.code() in _AWAY:  # the client's own line says so, and which broker
             return
         _log.warning("kafka producer: %s: %s", error.name(), error.str())
 
 
-def _config(settings: Settings, transactional_id: str | None, delivery_timeout: float) -> dict[str, Any]:
-    config: dict[str, Any] = {
+def _config(settings: Settings, delivery_timeout: float) -> dict[str, Any]:
+    return {
         # A topic that nobody declared is a mistake, not a wish; found out within ten seconds.
         "allow.auto.create.topics": False,
         "topic.metadata.propagation.max.ms": 10_000,
@@ -232,9 +206,3 @@ def _config(settings: Settings, transactional_id: str | None, delivery_timeout: 
         "message.max.bytes": MAX_RECORD_BYTES,
         "delivery.timeout.ms": int(delivery_timeout * 1000),
     }
-    if transactional_id is not None:
-        config["transactional.id"] = Names(settings.kafka.namespace).transactional_id(transactional_id)
-        # A record must not outlive its transaction: librdkafka refuses a longer delivery time-out.
-        config["transaction.timeout.ms"] = _TRANSACTION_MS
-        config["delivery.timeout.ms"] = min(config["delivery.timeout.ms"], _TRANSACTION_MS)
-    return config

@@ -15,6 +15,7 @@ from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.publisher import Publisher
+from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.retry import dead_letters
 from offsetzero.retry.failures import Permanent, Poison, Transient
 from offsetzero.schemas.cloudevents import AVRO, to_headers
@@ -218,7 +219,7 @@ def test_aborted_transactions_are_not_read_and_do_not_count_as_lag(
     audit = ConsumerGroup("audit")
     audit.handler(DocumentUploaded)(lambda event, ctx: note(ctx, event))
     topic = Names(settings.kafka.namespace).topic("documents")
-    with LogProducer(settings, transactional_id="test") as producer:
+    with TransactionalProducer(settings, "test") as producer:
         for name, end in [("kept", producer.commit), ("dropped", producer.abort)]:
             event = uploaded(name=name)
             producer.begin()

@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from fastavro import schemaless_reader
 
 from offsetzero import Publisher
@@ -182,29 +181,3 @@ def test_leaving_the_publisher_sends_everything(settings: Settings) -> None:
     with Publisher(settings) as publisher:
         deliveries = [publisher.publish(_deleted(uuid4())) for _ in range(500)]
     assert [delivery.result(0).offset for delivery in deliveries] == list(range(500))
-
-
-def test_a_transaction_shows_all_of_its_records_or_none(settings: Settings) -> None:
-    cluster.ensure(settings, [Topic("documents", 1)])
-    name = Names(settings.kafka.namespace).topic("documents")
-    with LogProducer(settings, transactional_id="one") as producer:
-        producer.begin()
-        producer.produce(name, key=b"k", value=b"aborted")
-        producer.abort()
-        producer.begin()
-        producer.produce(name, key=b"k", value=b"committed")
-        producer.commit()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": settings.kafka.bootstrap_servers,
-            "group.id": "x",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
-    seen = []
-    while (message := consumer.poll(10)) is not None and message.error() is None:
-        seen.append(message.value())
-    consumer.close()
-    assert seen == [b"committed"]
