@@ -7,12 +7,12 @@ Written after "Kafka Protocol Binding for CloudEvents 1.0.2". Binary mode is wri
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from offsetzero.errors import InvalidEvent
 from offsetzero.schemas import attributes, structured
 from offsetzero.schemas.metadata import Metadata
-from offsetzero.schemas.shapes import CONTENT_TYPE, ELSEWHERE, PREFIX, TRACE, Shape, shape_of
+from offsetzero.schemas.shapes import CONTENT_TYPE, ELSEWHERE, KNOWN, PREFIX, TRACE, Shape, learn
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """Record headers in order. A name may occur twice, a value may be missing."""
@@ -146,55 +146,46 @@ def glance(value: bytes | None, headers: RawHeaders | None) -> Glance:
     Raises:
         InvalidEvent: this is no CloudEvent that we can read; the message says why.
     """
-    pairs = list(headers or ())
-    names, values = zip(*pairs, strict=True) if pairs else ((), ())
+    pairs = headers if type(headers) is list else list(headers or ())
+    names, values = zip(*pairs) if pairs else ((), ())  # noqa: B905 - pairs cannot be of two lengths, and it costs
     return glance_at(value, names, values)
 
 
-def glance_at(value: bytes | None, names: Sequence[str], values: Sequence[bytes | str | None]) -> Glance:
+def glance_at(value: bytes | None, names: Sequence[str], values: Sequence[Any]) -> Glance:
     """The same from the names and the values of the headers, apart: two objects in place of one for each header.
 
     Raises:
         InvalidEvent: as `glance`.
     """
     try:
-        shape = shape_of(names)
-        if names and shape.headers == len(names) and not b"".join(values).translate(None, _PRINTABLE):  # type: ignore[arg-type]
-            found = _plain(value, shape, values)  # type: ignore[arg-type]
-            if found is not None:
+        count, shape, version, source, kind, event_id, at, number, media = KNOWN.get("\n".join(names)) or learn(names)
+        # plain headers: every name occurs once, and every value is printable ASCII
+        if count and count == len(values) and not b"".join(values).translate(None, _PRINTABLE):
+            time = None
+            if at is not None and (text := values[at].decode()):
+                if text[4:20:3] == "--T::." and text[26:] == "Z":  # as `attributes.format_time` writes it
+                    time = datetime.fromisoformat(text)
+                else:
+                    time = attributes.parse_time(text)
+            if number is not None and values[number]:
+                attributes.parse_sequence(values[number].decode())
+            content_type = values[media].decode() or None if media is not None else None
+            found = Glance(
+                values[source].decode(),
+                values[kind].decode(),
+                values[event_id].decode(),
+                content_type,
+                value,
+                (shape, values, time),
+            )
+            is_binary = content_type == AVRO or content_type is None or not structured.claims(content_type)
+            if values[version] == _VERSION and found.source and found.type and found.id and is_binary:
                 return found
-    except (TypeError, ValueError):  # no headers, or a value that is missing or text
+    except (TypeError, ValueError):  # a value that is missing or text, or a time that does not exist
         pass
     message = read(value, zip(names, values, strict=True))
     meta = message.meta
     return Glance(meta.source, meta.type, meta.id, message.content_type, message.data, meta)
-
-
-def _plain(value: bytes | None, shape: Shape, values: Sequence[bytes]) -> Glance | None:
-    """The glance at headers of which every name occurs once and every value is printable ASCII."""
-    version, source, event_type, event_id, at, sequence, media = shape.places
-    content_type = None if media is None else values[media].decode()
-    if content_type != AVRO and content_type and structured.claims(content_type):
-        return None
-    if values[version] != _VERSION or not (values[event_id] and values[source] and values[event_type]):
-        return None
-    time = None
-    if at is not None:
-        text = values[at].decode()
-        if text[4:20:3] == "--T::." and text[26:] == "Z":  # as `attributes.format_time` writes it
-            time = datetime.fromisoformat(text)
-        elif text:
-            time = attributes.parse_time(text)
-    if sequence is not None and values[sequence]:
-        attributes.parse_sequence(values[sequence].decode())
-    return Glance(
-        values[source].decode(),
-        values[event_type].decode(),
-        values[event_id].decode(),
-        content_type or None,
-        value,
-        (shape, values, time),
-    )
 
 
 def _last_of_each(headers: RawHeaders | None) -> dict[str, bytes]:

@@ -8,10 +8,11 @@ from fastavro import schemaless_reader, schemaless_writer
 
 from offsetzero.errors import DecodeError, InvalidEvent, SchemaError, UnknownSchema
 from offsetzero.schemas import avro, documents, frozen, runs, writer
+from offsetzero.schemas.cloudevents import AVRO
 from offsetzero.schemas.compiled import MARKER, Compiled
 from offsetzero.schemas.datum import BadValue
 from offsetzero.schemas.event import Event, event_class
-from offsetzero.schemas.lazy import Make
+from offsetzero.schemas.lazy import restore
 from offsetzero.schemas.structured import is_json
 from offsetzero.schemas.writer import AvroSchema
 
@@ -78,11 +79,11 @@ class Codec:
             UnknownSchema: its writer schema is nowhere to be found.
         """
         model = self._models.get(event_class(event_type)) or self._model_of(event_type)  # type: ignore[arg-type]
-        if is_json(content_type):
+        if content_type != AVRO and is_json(content_type):
             return model.from_json(payload)
-        if payload.startswith(model.header):  # what `_read` does, in line: nearly all payloads are of this kind
-            return model.lazy(model.from_values, model.read(payload, _HEADER))
-        return model.lazy(*self._read(model, event_type, payload))
+        if payload.startswith(model.header):
+            return model.lazy(model.read(payload, _HEADER))
+        return model.lazy_resolved((self._resolve(model, payload),))
 
     def decode(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
         """The event that a payload holds, in the shape of this process's model; like `read`, but made at once.
@@ -94,8 +95,9 @@ class Codec:
         model = self._model_of(event_type)
         if is_json(content_type):
             return model.from_json(payload)
-        make, raw = self._read(model, event_type, payload)
-        return make(raw)
+        if payload.startswith(model.header):
+            return restore(model.event, model.state(model.read(payload, _HEADER)))
+        return model.from_fields(self._resolve(model, payload))
 
     def decode_fields(self, payload: bytes) -> dict[str, Any]:
         """The fields as they were written, by the writer's schema alone; no model is needed. For tools.
@@ -128,17 +130,15 @@ class Codec:
         """The schema with which this process writes events of a model."""
         return self._model(event).schema
 
-    def _read(self, model: Compiled, event_type: str, payload: bytes) -> tuple[Make, Any]:
-        """What the payload holds, and what makes an event of it."""
-        if payload.startswith(model.header):
-            return model.from_values, model.read(payload, _HEADER)
+    def _resolve(self, model: Compiled, payload: bytes) -> dict[str, Any]:
+        """The fields of a payload that another schema wrote, in the shape of this process's model."""
         written = self._writer_of(payload, model.schema)
         if not _same_record(written, model.schema):
             raise DecodeError(
-                f"{event_type}: the payload was written as {written.name}, which is another record than "
+                f"{model.event.event_type}: the payload was written as {written.name}, which is another record than "
                 f"{model.schema.name}"
             )
-        return model.from_fields, _resolved(payload, written, model.reader)
+        return _resolved(payload, written, model.reader)
 
     def _model_of(self, event_type: str) -> Compiled:
         event = event_class(event_type)

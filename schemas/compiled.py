@@ -10,8 +10,8 @@ from offsetzero.schemas.datum import Prepare, compile_prepare
 from offsetzero.schemas.defaults import convert_defaults
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.fields import compile_convert
-from offsetzero.schemas.lazy import compile_lazy
-from offsetzero.schemas.validation import validator_of
+from offsetzero.schemas.lazy import State, compile_lazy, state_of
+from offsetzero.schemas.validation import takes_as_is
 
 MARKER = b"\xc3\x01"
 """Begins a payload in Avro's single-object encoding; the fingerprint of its schema follows in eight bytes."""
@@ -26,10 +26,14 @@ class Compiled:
         prepare: makes of an event what fastavro writes.
         read: reads the values of a payload of that schema.
         reader: what fastavro resolves other writers' schemas to.
-        lazy: makes an event of values at the first look.
+        lazy: an event of the values of a payload of that schema, made at the first look.
+        lazy_resolved: an event of one value, the fields that were resolved from another writer's schema.
     """
 
-    __slots__ = ("_convert", "_validate", "event", "header", "lazy", "prepare", "read", "reader", "schema")
+    __slots__ = (
+        *("event", "header", "lazy", "lazy_resolved", "prepare", "read", "reader", "schema"),
+        *("_convert", "_names", "_validates"),
+    )
 
     def __init__(self, event: type[Event]) -> None:
         self.event = event
@@ -38,34 +42,39 @@ class Compiled:
         self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
         self.read = self.schema.read
         self.reader = convert_defaults(writer.of(avro.schema_of(event)))
-        self.lazy = compile_lazy(event)
+        self.lazy = compile_lazy(event, self.state)
+        self.lazy_resolved = compile_lazy(event, lambda fields: state_of(self.from_fields(*fields)))
         self._convert = compile_convert(self.schema.parsed, self.schema.named)
-        self._validate = validator_of(event)
+        self._names = set(event.model_fields)
+        self._validates = not takes_as_is(event)
 
-    def from_values(self, values: tuple[Any, ...]) -> Event:
-        """The event that was written with this very schema.
+    def state(self, values: tuple[Any, ...]) -> State:
+        """The state of the event that was written with this very schema.
 
         Raises:
             DecodeError: a value that its type or the model does not allow.
         """
         try:
-            event: Event = self._validate(self._convert(values))
-            return event
-        except ValidationError as error:
-            raise self._refusal(error) from None
+            fields = self._convert(values)
         except (ValueError, OverflowError) as error:
             raise DecodeError(f"{self.schema.name}: {type(error).__name__}: {error}") from error
+        if self._validates:
+            return state_of(self.from_fields(fields))
+        return fields, self._names.copy(), None, None
 
     def from_fields(self, fields: dict[str, Any]) -> Event:
-        """The event of fields that were resolved from another writer's schema.
+        """The event of fields as fastavro gives them.
 
         Raises:
             DecodeError: a value that the model does not allow.
         """
         try:
-            return self.event.model_validate(fields)
+            event = self.event.model_validate(fields)
         except ValidationError as error:
             raise self._refusal(error) from None
+        if type(event) is not self.event:
+            raise DecodeError(f"{self.event.event_type}: its validators made a {type(event).__name__} of it")
+        return event
 
     def from_json(self, payload: bytes) -> Event:
         """The event that was written as JSON.

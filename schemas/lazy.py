@@ -16,60 +16,79 @@ from pydantic import BaseModel
 from offsetzero.errors import DecodeError, UnreadableEvent
 from offsetzero.schemas.event import Event
 
-Make: TypeAlias = Callable[[Any], Event]
-Lazy: TypeAlias = Callable[[Make, Any], Event]
+State: TypeAlias = tuple[dict[str, Any], set[str], dict[str, Any] | None, dict[str, Any] | None]
+"""What an instance of a pydantic model consists of: its fields, which of them were set, extra and private ones."""
+Lazy: TypeAlias = Callable[[tuple[Any, ...]], Event]
 
-# An instance of a pydantic model has these slots. Until the look, the last of them holds what the event is to be made
-# of, as a tuple; afterwards it is a dict or None.
-_PRIVATE: Any = BaseModel.__dict__["__pydantic_private__"]  # a slot's descriptor
-_PARTS = [
-    (BaseModel.__dict__[name].__get__, BaseModel.__dict__[name].__set__)
+# The slots of an instance, in that order. Until the look, the last of them holds what the event is to be made of, as
+# a tuple; afterwards it is a dict or None.
+_SLOTS: list[Any] = [
+    BaseModel.__dict__[name]
     for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 ]
-_set = object.__setattr__
+_set_dict, _set_fields_set, _set_extra, _set_private = (slot.__set__ for slot in _SLOTS)
+_get_private = _SLOTS[3].__get__
+_set_class = object.__dict__["__class__"].__set__
 # Held only while an event that is ready takes its place, never while it is made: that is the user's code, too.
 # Reentrant, because a finalizer may run at any moment and look at another event.
 _placing = threading.RLock()
 
 
-def compile_lazy(model: type[Event]) -> Lazy:
-    """A function `lazy(make, raw)` that returns an instance of the model which `make(raw)` makes at the first look.
+def state_of(event: BaseModel) -> State:
+    """What an instance consists of. Another one that is given it shares it."""
+    found: Any = tuple(slot.__get__(event) for slot in _SLOTS)
+    return found  # type: ignore[no-any-return]
+
+
+def restore(model: type[Event], state: State) -> Event:
+    """An instance that consists of a state."""
+    event = object.__new__(model)
+    _place(event, state)
+    return event
+
+
+def _place(event: Event, state: State) -> None:
+    fields, fields_set, extra, private = state
+    _set_dict(event, fields)
+    _set_fields_set(event, fields_set)
+    _set_extra(event, extra)
+    _set_private(event, private)
+
+
+def compile_lazy(model: type[Event], make: Callable[[tuple[Any, ...]], State]) -> Lazy:
+    """A function `lazy(raw)` that returns an instance of the model; its state is made of `raw` at the first look.
 
     What `make` raises becomes `UnreadableEvent`, at every look. Any number of threads may look at once: `make` may
     run in each, and all see the one whose result was first.
 
     Args:
         model: of the events.
+        make: makes the state of an instance of `raw`.
     """
-    lazy = _subclass(model)
-    new, hold = object.__new__, _PRIVATE.__set__
+    subclass, new = _subclass(model, make), object.__new__
 
-    def create(make: Make, raw: Any) -> Event:
-        event = new(lazy)
-        hold(event, (make, raw))
+    def lazy(raw: tuple[Any, ...]) -> Event:
+        event = new(subclass)
+        _set_private(event, raw)
         return event
 
-    return create
+    return lazy
 
 
-def _subclass(model: type[Event]) -> type[Event]:
-    held = _PRIVATE.__get__
-
+def _subclass(model: type[Event], make: Callable[[tuple[Any, ...]], State]) -> type[Event]:
     def look(event: Event) -> None:
-        pending = held(event)
-        if type(pending) is not tuple:  # another thread is placing it, or has
+        raw = _get_private(event)
+        if type(raw) is not tuple:  # another thread is placing its state, or has
             with _placing:
                 return
-        make, raw = pending
         try:
-            made = make(raw)
+            state = make(raw)
         except Exception as error:  # a user's validator may raise anything, and `hasattr` must not swallow it
             raise UnreadableEvent(str(error) if isinstance(error, DecodeError) else repr(error)) from error
         with _placing:
             if type(event) is lazy:
-                for get_part, set_part in _PARTS:
-                    set_part(event, get_part(made))
-                _set(event, "__class__", type(made))  # last: from now on nobody waits
+                _place(event, state)
+                _set_class(event, model)  # last: from now on nobody waits
 
     def get(event: Event, name: str) -> Any:
         look(event)

@@ -20,7 +20,8 @@ _GLOBALS = {
     "float": struct.Struct("<f").unpack_from,
     "double": struct.Struct("<d").unpack_from,
 }
-# How a value is read in line: from `d` at `p`, up to `end`, into {v}. A byte below 0x80 is a whole varint.
+# How a value is read in line: from `d` at `p`, up to `end`, into {v}. A byte below 0x80 is a whole varint; a length of
+# two bytes, up to 8,191, stands in line too.
 _NUMBER = """\
 n = d[p]
 if n > 127: {v}, p = read_{kind}(d, p)
@@ -29,11 +30,14 @@ else:
     {v} = n >> 1 ^ -(n & 1)"""
 _SPAN = """\
 n = d[p]
-if n & 129: p, q = span(d, p)
-else:
-    q = p + 1 + (n >> 1)
-    if q > end: span(d, p)
-    p += 1"""
+p += 1
+if n & 129:
+    if n & 1 or (m := d[p]) > 127: p, q = span(d, p - 1)
+    else:
+        p += 1
+        q = p + ((n + (m << 7) - 128) >> 1)
+else: q = p + (n >> 1)
+if q > end: too_long(p, q - p, end)"""
 _FIXED = """\
 q = p + {size}
 if q > end: too_few(p, {size}, end)

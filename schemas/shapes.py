@@ -4,9 +4,9 @@ Producers write the same names in the same order, record after record. So the na
 text, and its attributes are then taken by their places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from offsetzero.schemas import attributes
 from offsetzero.schemas.metadata import Metadata
@@ -17,32 +17,26 @@ CONTENT_TYPE = "content-type"
 ELSEWHERE = frozenset({"data", "datacontenttype", "data_base64"})
 TRACE = ("traceparent", "tracestate")
 
-_MAX_SHAPES = 256
-_MAX_NAMES = 2_000
-_shapes: dict[str, "Shape"] = {}
+Places: TypeAlias = tuple[int, "Shape", int, int, int, int, int | None, int | None, int | None]
+"""How many headers there are, their shape, and the places of specversion, source, type, id, time, sequence and the
+content type. The number is 0 when the headers are not plain: a name occurs twice, a required attribute is missing, or
+only the full way can tell which header is the content type."""
+
+MAX_SHAPES = 256
+MAX_NAMES = 2_000
+"""Characters of names that are remembered."""
+KNOWN: dict[str, Places] = {}
+"""The places in headers of certain names in a certain order; the names stand below each other."""
 
 
 class Shape:
-    """The places of attributes among headers of certain names in a certain order.
+    """The places of those attributes that a glance leaves out."""
 
-    `headers` is how many headers there are; 0 when they are not plain: a name occurs twice, a required attribute is
-    missing, or only the full way can tell which header is the content type.
-    """
+    __slots__ = ("_extensions", "_sequence", "_texts", "_trace", "run_id", "tenant_id")
 
-    __slots__ = ("_extensions", "_texts", "_trace", "headers", "places", "run_id", "tenant_id")
-
-    def __init__(self, names: Sequence[str]) -> None:
-        at = {name: place for place, name in enumerate(names)}
-        found = {name[len(PREFIX) :]: place for name, place in at.items() if _is_attribute(name)}
-        missing = not {"specversion", "source", "type", "id"} <= found.keys()
-        odd = any("\n" in name or (name.lower() == CONTENT_TYPE and name != CONTENT_TYPE) for name in names)
-        plain = len(at) == len(names) and not missing and not odd
-        self.headers = len(names) if plain else 0
-        version, source, kind, event_id = (found.get(name, 0) for name in ("specversion", "source", "type", "id"))
-        # those that every glance needs
-        self.places = version, source, kind, event_id, found.get("time"), found.get("sequence"), at.get(CONTENT_TYPE)
-        self.tenant_id, self.run_id = found.get("tenantid"), found.get("runid")
+    def __init__(self, at: Mapping[str, int], found: Mapping[str, int]) -> None:
         fields = attributes.TEXT_FIELDS
+        self.tenant_id, self.run_id, self._sequence = (found.get(name) for name in ("tenantid", "runid", "sequence"))
         self._texts = [(fields[name], place) for name, place in found.items() if name in fields]
         self._trace = [(name, at[name]) for name in TRACE if name in at]
         self._extensions = [(name, place) for name, place in found.items() if name not in attributes.RESERVED]
@@ -56,23 +50,27 @@ class Shape:
         known: dict[str, Any] = {field: values[place].decode() or None for field, place in self._texts}
         known.update((name, values[place].decode()) for name, place in self._trace)
         known["time"] = time
-        sequence = self.places[5]
-        if sequence is not None and values[sequence]:
-            known["sequence"] = int(values[sequence])
+        if self._sequence is not None and values[self._sequence]:
+            known["sequence"] = int(values[self._sequence])
         return Metadata(**known, extensions={name: values[place].decode() for name, place in self._extensions})
 
 
-def shape_of(names: Sequence[str]) -> Shape:
-    """The shape of headers of these names, in this order."""
+def learn(names: Sequence[str]) -> Places:
+    """The places in headers of these names, in this order; known from now on."""
+    at = {name: place for place, name in enumerate(names)}
+    found = {name[len(PREFIX) :]: place for name, place in at.items() if _is_attribute(name)}
+    required = [found.get(name, -1) for name in ("specversion", "source", "type", "id")]
+    odd = any("\n" in name or (name.lower() == CONTENT_TYPE and name != CONTENT_TYPE) for name in names)
+    plain = len(at) == len(names) and -1 not in required and not odd
+    version, source, kind, event_id = required
+    optional = found.get("time"), found.get("sequence"), at.get(CONTENT_TYPE)
+    places = (len(names) if plain else 0, Shape(at, found), version, source, kind, event_id, *optional)
     key = "\n".join(names)
-    shape = _shapes.get(key)
-    if shape is None:
-        shape = Shape(names)
-        if len(key) <= _MAX_NAMES:
-            if len(_shapes) >= _MAX_SHAPES:
-                _shapes.clear()
-            _shapes[key] = shape
-    return shape
+    if len(key) <= MAX_NAMES:
+        if len(KNOWN) >= MAX_SHAPES:
+            KNOWN.clear()
+        KNOWN[key] = places
+    return places
 
 
 def _is_attribute(name: str) -> bool:

@@ -24,16 +24,38 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         DecodeError: longer than ten bytes, or over 64 bits.
         IndexError: the data end inside it.
     """
+    # Unrolled up to six bytes, which a timestamp takes: nearly every event has one.
+    value = data[at]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 1
+    value += ((byte := data[at + 1]) << 7) - 0x80
+    if byte < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 2
+    value += ((byte := data[at + 2]) << 14) - 0x4000
+    if byte < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 3
+    value += ((byte := data[at + 3]) << 21) - 0x20_0000
+    if byte < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 4
+    value += ((byte := data[at + 4]) << 28) - 0x1000_0000
+    if byte < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 5
+    value += ((byte := data[at + 5]) << 35) - 0x8_0000_0000
+    if byte < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 6
+    return _read_long_of_many(data, at)
+
+
+def _read_long_of_many(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     for byte in data[at : at + _MAX_VARINT]:
         at += 1
+        value += (byte & 0x7F) << shift
+        shift += 7
         if byte < 0x80:
-            value += byte << shift
             if value >> 64:
                 raise DecodeError(f"byte {at}: a number of more than 64 bits")
             return (value >> 1) ^ -(value & 1), at
-        value += (byte - 0x80) << shift
-        shift += 7
     if shift == 7 * _MAX_VARINT:
         raise DecodeError(f"byte {at}: a number of more than ten bytes")
     raise IndexError(at)
@@ -48,16 +70,14 @@ def read_int(data: bytes, at: int) -> tuple[int, int]:
 
 def span(data: bytes, at: int) -> tuple[int, int]:
     """Start and end of bytes with their length before them."""
-    first = data[at]
-    if first > 0x7F and not first & 1 and (second := data[at + 1]) < 0x80:  # 64 to 8,191 bytes: most come so
-        start = at + 2
-        end = start + ((first + (second << 7) - 0x80) >> 1)
-        if end <= len(data):
-            return start, end
     length, start = read_long(data, at)
     if not 0 <= length <= len(data) - start:
-        raise DecodeError(f"byte {at}: a length of {length}, but {len(data) - start} bytes are left")
+        too_long(start, length, len(data))
     return start, start + length
+
+
+def too_long(start: int, length: int, end: int) -> NoReturn:
+    raise DecodeError(f"byte {start}: a length of {length}, but {end - start} bytes are left")
 
 
 def index(data: bytes, at: int, what: str, count: int) -> tuple[int, int]:
