@@ -92,14 +92,14 @@ def producer(bootstrap: str, linger_ms: int = 20) -> Producer:
 
 def create(bootstrap: str, name: str, partitions: int) -> None:
     """Make an empty topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     config = {"retention.ms": "-1", "retention.bytes": "-1"}
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
 
 
 def remove(bootstrap: str, prefix: str) -> None:
     """Remove all topics whose names begin so."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     found = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
     for future in admin.delete_topics(found).values() if found else ():
         future.result(30)

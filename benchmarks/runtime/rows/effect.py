@@ -12,7 +12,7 @@ BY_HAND = Contestant("written by hand, batches of 500", "hand_written.py", {"way
 OTHERS = [
     Contestant("offsetzero, batch", "ours_effect.py", {"way": "batch"}, database=True),
     Contestant("offsetzero, single", "ours_effect.py", {"way": "single"}, database=True),
-    Contestant("written by hand, one by one", "hand_written.py", {"way": "single"}, database=True, most=10_000),
+    Contestant("written by hand, one by one", "hand_written.py", {"way": "single"}, database=True, most=5_000),
 ]
 TARGETS = {"offsetzero, batch": 0.8}
 
