@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from offsetzero.errors import InvalidEvent
 from offsetzero.schemas import attributes, structured
 from offsetzero.schemas.metadata import Metadata
-from offsetzero.schemas.shapes import CONTENT_TYPE, ELSEWHERE, KNOWN, PREFIX, TRACE, Shape, learn
+from offsetzero.schemas.shapes import CONTENT_TYPE, ELSEWHERE, KNOWN, NO_SHAPE, PREFIX, TRACE, Shape, learn
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """Record headers in order. A name may occur twice, a value may be missing."""
@@ -38,7 +38,7 @@ class Glance:
     `data` is None for a tombstone: an event without data.
     """
 
-    __slots__ = ("_made_of", "content_type", "data", "id", "source", "type")
+    __slots__ = ("_meta", "_shape", "_time", "_values", "content_type", "data", "id", "source", "type")
 
     def __init__(
         self,
@@ -47,38 +47,39 @@ class Glance:
         id: str,  # noqa: A002
         content_type: str | None,
         data: bytes | None,
-        made_of: Metadata | tuple[Shape, Sequence[bytes], datetime | None],
+        meta: Metadata | None,
+        shape: Shape = NO_SHAPE,
+        values: Sequence[bytes] = (),
+        time: datetime | None = None,
     ) -> None:
         self.source = source
         self.type = type
         self.id = id
         self.content_type = content_type
         self.data = data
-        self._made_of = made_of
+        self._meta = meta
+        self._shape = shape
+        self._values = values
+        self._time = time
 
     @property
     def meta(self) -> Metadata:
         """All attributes, as `read` gives them."""
-        if not isinstance(self._made_of, Metadata):
-            shape, values, time = self._made_of
-            self._made_of = shape.metadata(values, time)
-        return self._made_of
+        if self._meta is None:
+            self._meta = self._shape.metadata(self._values, self._time)
+        return self._meta
 
     @property
     def tenant_id(self) -> str | None:
         """The attribute `tenantid`, without the others."""
-        if isinstance(self._made_of, Metadata):
-            return self._made_of.tenant_id
-        shape, values, _ = self._made_of
-        return shape.text(shape.tenant_id, values)
+        meta = self._meta
+        return self._shape.text(self._shape.tenant_id, self._values) if meta is None else meta.tenant_id
 
     @property
     def run_id(self) -> str | None:
         """The attribute `runid`, without the others."""
-        if isinstance(self._made_of, Metadata):
-            return self._made_of.run_id
-        shape, values, _ = self._made_of
-        return shape.text(shape.run_id, values)
+        meta = self._meta
+        return self._shape.text(self._shape.run_id, self._values) if meta is None else meta.run_id
 
 
 def to_headers(meta: Metadata, content_type: str | None) -> Headers:
@@ -176,7 +177,10 @@ def glance_at(value: bytes | None, names: Sequence[str], values: Sequence[Any]) 
                 values[event_id].decode(),
                 content_type,
                 value,
-                (shape, values, time),
+                None,
+                shape,
+                values,
+                time,
             )
             is_binary = content_type == AVRO or content_type is None or not structured.claims(content_type)
             if values[version] == _VERSION and found.source and found.type and found.id and is_binary:

@@ -55,6 +55,9 @@ class Shape:
         return Metadata(**known, extensions={name: values[place].decode() for name, place in self._extensions})
 
 
+NO_SHAPE = Shape({}, {})
+
+
 def learn(names: Sequence[str]) -> Places:
     """The places in headers of these names, in this order; known from now on."""
     at = {name: place for place, name in enumerate(names)}
