@@ -72,7 +72,8 @@ def test_a_database_that_is_away_costs_no_attempt_no_record_and_no_membership(
     seed: int, stand: Stand, crew: Crew
 ) -> None:
     with Load(plan := plans.make(seed, SIZE, {}), stand) as load:
-        joined, said, third = settled(stand, crew), crew.said(), len(plan.events) // 3
+        joined, third = settled(stand, crew), len(plan.events) // 3
+        said = crew.said()
         load.publish(third)
         load.await_effects(third // 2)
         stand.kill(What.DATABASE)
@@ -103,15 +104,20 @@ def members(stand: Stand) -> list[lag.Member]:
 
 
 def settled(stand: Stand, crew: Crew) -> list[lag.Member]:
-    """The members, once all partitions are shared out among those that are alive."""
+    """The members, once all partitions are shared out among those that are alive, and each has heard of it."""
+    before: object = None
 
     def shared_out() -> list[lag.Member]:
+        nonlocal before
         crew.check()
-        found = members(stand)
+        last, before = before, (members(stand), crew.said())
+        found, said = before
         parts = [len(one.assignment) for one in found]
-        return found if len(found) == MEMBERS and min(parts) == max(parts) > 0 else []
+        if len(found) == MEMBERS and min(parts) == max(parts) and all(said) and before == last:
+            return found
+        return []
 
-    return wait_until(shared_out, 60, what="partitions of every member", interval=0.3)
+    return wait_until(shared_out, 60, what="partitions of every member", interval=0.5)
 
 
 def end(load: Load, crew: Crew) -> None:
