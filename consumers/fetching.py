@@ -1,13 +1,12 @@
 """What is asked of the client's fetching: begin paused, pause, read on from an offset; with the client's pitfalls."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.topics.names import Names
-
-_NOT_YET = frozenset({KafkaError._STATE, KafkaError._PREV_IN_PROGRESS})
 
 
 class Fetching:
@@ -51,18 +50,19 @@ class Fetching:
         if places := [self.place(stay) for stay in stays]:
             self._consumer.pause(places)
 
-    def place_at(self, stay: OwnedPartition, offset: int) -> bool:
-        """Choose where a paused partition is fetched from; false when the client has not begun with it yet.
+    def place_at(self, stay: OwnedPartition, offset: int) -> str:
+        """Choose where a paused partition is fetched from.
 
         What was fetched from another place, and not handed out, is thrown away.
+
+        Returns:
+            Why that cannot be yet, empty when it is done: the client may not have begun with the partition.
         """
         try:
             self._consumer.seek(self.place(stay, offset))
         except KafkaException as error:
-            if error.args[0].code() in _NOT_YET:
-                return False
-            raise
-        return True
+            return str(error.args[0].str())
+        return ""
 
     def resume(self, stay: OwnedPartition, offset: int, end: int) -> None:
         """Fetch a paused partition again, at once.
@@ -76,9 +76,10 @@ class Fetching:
             end: an offset that its log is known to reach, 0 or less for none.
         """
         self._consumer.resume([self.place(stay)])
-        if offset == 0 and end > 0:
-            self._consumer.seek(self.place(stay, 1))
-        self._consumer.seek(self.place(stay, offset))
+        with contextlib.suppress(KafkaException):  # not woken: a moment later, then
+            if offset == 0 and end > 0:
+                self._consumer.seek(self.place(stay, 1))
+            self._consumer.seek(self.place(stay, offset))
 
     def end(self, stay: OwnedPartition) -> int:
         """The end of the log as it was last seen when something was fetched; -1 when that is not known."""

@@ -20,7 +20,7 @@ from offsetzero.topics.names import Names
 
 REVOKE_SECONDS = 5.0  # for what runs
 CHECK_SECONDS = 2.0  # for the ids of topics, while a partition is being revoked
-DOUBT_SECONDS = 10.0  # for the facts about an offset that the broker has refused
+LATE_SECONDS = 10.0  # for the facts about an offset that the broker has refused, or for the client to begin
 
 log = logs.get(__name__)
 
@@ -62,7 +62,8 @@ class Membership:
         self._lost = lost
         self._assignment = Assignment(topics)
         self._begun: list[tuple[OwnedPartition, Facts]] = []  # known, and the client has not begun with them
-        self._doubted: dict[OwnedPartition, tuple[float, str]] = {}
+        self._doubted: dict[OwnedPartition, str] = {}
+        self._late: dict[OwnedPartition, tuple[float, str]] = {}  # until when it may be so, and what is wrong
         self._missing: set[str] = set()
 
     def attach(self, consumer: Consumer, fetching: Fetching) -> None:
@@ -89,7 +90,7 @@ class Membership:
         if (ids := self._opening.ids()) is not None:
             self._check(ids)
             self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()))
-        for deadline, said in self._doubted.values():
+        for deadline, said in self._late.values():
             if self._clock.monotonic() > deadline:
                 raise GroupStopped(f"group {self._group}: {said}")
 
@@ -100,7 +101,8 @@ class Membership:
             log.warning("consumer error", group=self._group, partition=f"{place[0]}/{place[1]}", error=said)
             return
         stay.pauses.add(PauseReason.OPENING)
-        self._doubted[stay] = self._clock.monotonic() + DOUBT_SECONDS, f"{stay} at offset {stay.position}: {said}"
+        self._doubted[stay] = f"{stay} at offset {stay.position}: {said}"
+        self._late[stay] = self._clock.monotonic() + LATE_SECONDS, self._doubted[stay]
         self._opening.ask([stay])
 
     def commit_last(self) -> None:
@@ -176,10 +178,13 @@ class Membership:
             self._forsake(error)  # what is to come, the last commit, leaves it out
             raise
         if doubt:
-            raise GroupStopped(f"group {self._group}: {doubt[1]}")
-        if not self._fetching.place_at(stay, offset):
+            raise GroupStopped(f"group {self._group}: {doubt}")
+        if why := self._fetching.place_at(stay, offset):
             self._begun.append((stay, facts))
+            said = f"{stay}: the client does not begin to read it at offset {offset}: {why}"
+            self._late.setdefault(stay, (self._clock.monotonic() + LATE_SECONDS, said))
             return
+        self._late.pop(stay, None)
         # An offset that does not name its topic is committed once more, with the name.
         stay.begin(offset, facts.committed if facts.committed_id else None)
         stay.unproven = facts.start is not None and not facts.start.committed
@@ -212,6 +217,7 @@ class Membership:
         for stay in ending:
             self.live.pop((self._names.topic(stay.topic), stay.partition), None)
             self._doubted.pop(stay, None)
+            self._late.pop(stay, None)
             metrics.remove(metrics.LAG_RECORDS, self._group, stay.topic, str(stay.partition))
         self._fetching.pause(self._assignment.remove(places))
         self._dispatcher.purge()

@@ -9,7 +9,7 @@ from unit.consumers.fake_client import FakeFacts
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.membership import DOUBT_SECONDS
+from offsetzero.consumers.membership import LATE_SECONDS
 from offsetzero.consumers.positions import Facts
 from offsetzero.consumers.run import Ending
 from offsetzero.errors import GroupStopped, LostBecause, PositionLost, TopicError
@@ -121,6 +121,17 @@ def test_a_client_that_has_not_begun_with_a_partition_is_asked_again() -> None:
     loop.client.assigned = begun
     loop.turn()
     assert loop.client.paused == set()
+    loop.turn(LATE_SECONDS + 1)
+
+
+def test_a_client_that_never_begins_with_a_partition_ends_the_group() -> None:
+    """It would look healthy, and read nothing."""
+    loop = Loop(assign=False)
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.client.assigned = set()
+    loop.turn()
+    with pytest.raises(GroupStopped, match="documents/0: the client does not begin to read it at offset 0"):
+        loop.turn(LATE_SECONDS + 1)
 
 
 def test_what_is_asked_while_an_answer_comes_is_asked_again() -> None:
@@ -291,7 +302,7 @@ def test_a_refused_offset_ends_the_group_also_when_nothing_explains_it_or_nobody
     loop.deliver(5, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
     loop.turn()
     with pytest.raises(GroupStopped, match="documents/0 at offset 0"):
-        loop.turn(DOUBT_SECONDS + 1)
+        loop.turn(LATE_SECONDS + 1)
 
 
 def test_where_the_cluster_does_not_serve_the_newer_protocol_the_older_one_is_spoken() -> None:
