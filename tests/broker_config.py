@@ -19,6 +19,7 @@ BROKER = {
     "log.segment.bytes": str(64 * 1024 * 1024),
     "log.index.size.max.bytes": str(256 * 1024),  # preallocated, for every partition of every test
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    "log.cleaner.backoff.ms": "500",  # tests wait for compaction
 }
 DATABASE = {
     "max_connections": "300",
