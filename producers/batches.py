@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
 from offsetzero.errors import PublishError
-from offsetzero.producers.delivery import Delivery
+from offsetzero.producers.delivery import PASSING, Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.outbox import SCHEMA_HEADER
 from offsetzero.producers.schema_publisher import SchemaPublisher
@@ -26,21 +26,7 @@ _ANSWER_SECONDS = 60.0
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 MAX_BLOCKED = 10_000
 # Not this row's fault: every row would fail now.
-_AWAY = frozenset(
-    str(KafkaError(code).name())
-    for code in (
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._PURGE_QUEUE,
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._FATAL,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.REQUEST_TIMED_OUT,
-    )
-)
+_AWAY = frozenset(str(KafkaError(code).name()) for code in PASSING | {KafkaError._FATAL})
 
 
 class Row(NamedTuple):

@@ -147,8 +147,23 @@ class Delivery:
 def refusal(topic: str, error: KafkaError) -> PublishError:
     """The error for a record that the client or the broker refused."""
     hint = _HINTS.get(error.code(), "")
-    return PublishError(f"{topic}: {error.str()}{hint}", code=error.name(), retriable=bool(error.retriable()))
+    return PublishError(f"{topic}: {error.str()}{hint}", code=error.name(), retriable=error.code() in PASSING)
 
+
+PASSING = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Codes that say nothing about the record: the same one may be taken later. The client marks none of them."""
 
 _HINTS = {
     KafkaError._UNKNOWN_TOPIC: "; `offsetzero topics apply` makes the declared topics",
