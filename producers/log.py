@@ -1,5 +1,6 @@
 """The producer of this process: one confluent-kafka Producer, its polling thread, and a Delivery per record."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Mapping
@@ -86,33 +87,21 @@ class LogProducer:
         Raises:
             PublishError: the producer is closed, or its queue stayed full for the whole delivery time-out.
         """
-        if self._closed.is_set():
-            raise PublishError(f"{topic}: this producer is closed")
-        delivery = Delivery(topic, self._answers)
-        partition = _ANY_PARTITION if partition is None else partition
-        deadline: float | None = None
-        while True:
-            try:
-                # By position: names cost as much as the call itself.
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    delivery.acknowledge,
-                    None,
-                    timestamp_ms or _NOW,
-                    headers,  # type: ignore[arg-type]  # theirs is an invariant list
-                )
-                self._answers.help()
-                if self._closed.is_set() and not self._answers.inside():  # meanwhile: nobody else fetches its answer
-                    self._answers.flush(1.0)
-                return delivery
-            except BufferError:
-                deadline = self._await_space(topic, deadline)
-            except KafkaException as error:
-                delivery.fail(refusal(topic, error.args[0]))
-                return delivery
+        give_up: float | None = None
+        while (delivery := self._append(topic, key, value, headers, partition, timestamp_ms)) is None:
+            give_up = self._look_for_space(topic, give_up)
+            self._closed.wait(_SPACE_SECONDS)
+        return delivery
+
+    async def produce_async(
+        self, topic: str, *, key: bytes | str | None, value: bytes | None, headers: Headers | None = None
+    ) -> Delivery:
+        """As `produce`, for an asyncio service: while the queue is full other tasks run."""
+        give_up: float | None = None
+        while (delivery := self._append(topic, key, value, headers, None, None)) is None:
+            give_up = self._look_for_space(topic, give_up)
+            await asyncio.sleep(_SPACE_SECONDS)
+        return delivery
 
     def flush(self, timeout: float) -> int:
         """Wait until every record has its answer.
@@ -176,16 +165,51 @@ class LogProducer:
                 break
         return left
 
-    def _await_space(self, topic: str, deadline: float | None) -> float:
-        """Wait a moment for the queue to drain; returns when to give up."""
-        now = SYSTEM.monotonic()
-        if deadline is None:
-            deadline = now + self._delivery_timeout
+    def _append(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | None:
+        """Give the record to the client; None when its queue is full."""
+        if self._closed.is_set():
+            raise PublishError(f"{topic}: this producer is closed")
+        delivery = Delivery(topic, self._answers)
+        try:
+            # By position: names cost as much as the call itself.
+            self._producer.produce(
+                topic,
+                value,
+                key,
+                _ANY_PARTITION if partition is None else partition,
+                delivery.acknowledge,
+                None,
+                timestamp_ms or _NOW,
+                headers,  # type: ignore[arg-type]  # theirs is an invariant list
+            )
+        except BufferError:
+            return None
+        except KafkaException as error:
+            delivery.fail(refusal(topic, error.args[0]))
+            return delivery
+        self._answers.help()
+        if self._closed.is_set() and not self._answers.inside():  # meanwhile: nobody else fetches its answer
+            self._answers.flush(1.0)
+        return delivery
+
+    def _look_for_space(self, topic: str, give_up: float | None) -> float:
+        """The queue is full; returns until when to wait for room."""
         if self._answers.inside():
             raise PublishError(f"{topic}: the queue is full, and a delivery callback cannot wait for room")
-        if now > deadline or self._closed.wait(_SPACE_SECONDS):
-            raise PublishError(f"{topic}: the producer's queue is full and does not drain; is the broker away?")
-        return deadline
+        now = SYSTEM.monotonic()
+        if give_up is not None and now > give_up:
+            raise PublishError(
+                f"{topic}: the producer's queue is full and does not drain; is the broker away?", retriable=True
+            )
+        return now + self._delivery_timeout if give_up is None else give_up
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in _AWAY:  # the client's own line says so, and which broker

@@ -21,6 +21,10 @@ class SchemaPublisher:
         self._timeout = timeout
         self._known: set[str] = set()
 
+    def known(self, fingerprint: str) -> bool:
+        """Whether this process has published the schema: then `ensure` does not wait."""
+        return fingerprint in self._known
+
     def ensure(self, fingerprint: str, text: str) -> None:
         """Return when the schema is in the log: an event must never be there before its writer schema.
 

@@ -17,7 +17,7 @@ from fastavro import schemaless_reader
 
 from offsetzero import Publisher
 from offsetzero.errors import PublishError
-from offsetzero.producers.log import LogProducer
+from offsetzero.producers.log import Delivery, LogProducer
 from offsetzero.schemas import frozen
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
@@ -148,14 +148,31 @@ def test_odd_keys_go_where_other_kafka_clients_put_them(settings: Settings) -> N
             assert placed.partition == DefaultPartitioner()(key, list(range(6)), list(range(6))), key
 
 
-def test_a_delivery_is_awaited_in_a_service(settings: Settings) -> None:
+def test_an_asyncio_service_publishes_and_leaves_with_everything_sent(settings: Settings) -> None:
     cluster.ensure(settings, [Topic("documents", 1)])
 
-    async def service() -> int:
-        with Publisher(settings) as publisher:
-            return (await publisher.publish(_deleted(uuid4()))).offset
+    async def service() -> tuple[int, set[int], Delivery]:
+        async with Publisher(settings) as publisher:
+            first = (await publisher.publish_async(_deleted(uuid4()))).offset
+            placed = await asyncio.gather(*(publisher.publish_async(_deleted(uuid4())) for _ in range(300)))
+            assert (await publisher.publish(_deleted(uuid4()))).offset == 301
+            return first, {one.offset for one in placed}, publisher.publish(_deleted(uuid4()))
 
-    assert asyncio.run(service()) == 0
+    first, others, not_awaited = asyncio.run(service())
+    assert (first, others, not_awaited.result(0).offset) == (0, set(range(1, 301)), 302)
+
+
+def test_an_asyncio_service_publishes_the_schema_of_an_own_event_first(settings: Settings) -> None:
+    async def service() -> None:
+        async with Publisher(settings) as publisher:
+            await asyncio.gather(*(publisher.publish_async(AuditNoted(name=str(n))) for n in range(3)))
+
+    with catalogue.declared_for(Topic("audit", 1, event_types=("audit.noted",))):
+        cluster.ensure(settings, [Topic("audit", 1), Topic("schemas", 1, config={"cleanup.policy": "compact"})])
+        asyncio.run(service())
+    log = SchemaLog(settings)
+    assert log.find(Codec().schema(AuditNoted).fingerprint)
+    log.close()
 
 
 def test_the_schema_of_an_own_event_is_in_the_log_before_the_event_and_a_stranger_reads_it(

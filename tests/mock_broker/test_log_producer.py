@@ -99,7 +99,7 @@ def test_a_refused_record_fails_in_its_delivery_with_a_code(producer: LogProduce
     delivery = producer.produce("t", key=None, value=b"x" * 2_000_000)
     with pytest.raises(PublishError, match="publish its URI") as caught:
         delivery.result(10)
-    assert caught.value.code == "MSG_SIZE_TOO_LARGE"
+    assert (caught.value.code, caught.value.retriable) == ("MSG_SIZE_TOO_LARGE", False)
     with pytest.raises(PublishError):
         _produce(producer, partition=99).result(15)
     assert _produce(producer).result(10)
@@ -114,20 +114,36 @@ def test_a_full_queue_makes_producing_wait_and_loses_nothing() -> None:
     assert len(set(offsets)) == 500
 
 
-def test_a_full_queue_that_does_not_drain_is_an_error_in_time() -> None:
-    settings = Settings(
-        kafka=KafkaSettings(
-            bootstrap_servers="127.0.0.1:1", options={"queue.buffering.max.messages": "1", "log_level": "0"}
-        )
-    )
-    producer = LogProducer(settings)
+@pytest.fixture
+def full() -> Iterator[LogProducer]:
+    """A producer of one place, which is taken, and no broker."""
+    options = {"queue.buffering.max.messages": "1", "log_level": "0"}
+    producer = LogProducer(Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1", options=options)))
     producer._delivery_timeout = 0.2
     given_up = _produce(producer)
-    with pytest.raises(PublishError, match="does not drain"):
-        _produce(producer)
+    yield producer
     producer.close(0.1)
-    with pytest.raises(PublishError, match="urged"):
+    with pytest.raises(PublishError, match="urged") as caught:
         given_up.result(0)
+    assert caught.value.retriable
+
+
+def test_a_full_queue_that_does_not_drain_is_an_error_in_time(full: LogProducer) -> None:
+    with pytest.raises(PublishError, match="does not drain") as caught:
+        _produce(full)
+    assert caught.value.retriable
+
+
+def test_other_tasks_run_while_the_queue_is_full(full: LogProducer) -> None:
+    async def service() -> None:
+        waiting = asyncio.ensure_future(full.produce_async("t", key=b"k", value=b""))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()  # and yet this task has run
+        with pytest.raises(PublishError, match="does not drain"):
+            await waiting
+
+    asyncio.run(service())
 
 
 def test_producing_from_a_callback_with_a_full_queue_is_refused_and_not_a_deadlock() -> None:
