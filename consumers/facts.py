@@ -78,7 +78,7 @@ class ClusterFacts:
             lacking = [place for place in every if place not in known] if self._connections else []
             existing = frozenset(every)
             wanted = {*lacking, *(place for place in places if place in existing)}
-            committed = offsets.committed(admin, self._names, self._group, timeout=KAFKA_SECONDS)
+            committed = offsets.committed(self._settings, self._group, every, timeout=KAFKA_SECONDS)
             low, high = (
                 offsets.ends(admin, self._names, wanted, spec, timeout=KAFKA_SECONDS)
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]

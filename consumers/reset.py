@@ -13,7 +13,7 @@ from offsetzero.settings import Settings
 from offsetzero.store import starts
 from offsetzero.store.script import run
 from offsetzero.store.starts import Place, Start
-from offsetzero.topics import lag, offsets
+from offsetzero.topics import cluster, lag, offsets
 from offsetzero.topics.admin import client
 from offsetzero.topics.catalogue import GROUPS
 from offsetzero.topics.names import Names
@@ -103,7 +103,8 @@ def plan(
     if state not in _STOPPED:
         raise GroupStopped(f"group {group} has members (it is {state}): stop them first")
     admin, names = client(settings), Names(settings.kafka.namespace)
-    committed = offsets.committed(admin, names, group, stable=False)
+    existing = [(name, number) for name, count in cluster.partitions(settings).items() for number in range(count)]
+    committed = offsets.committed(settings, group, existing, stable=False)
     wanted = [topic] if topic is not None else _sources(group, committed)
     if not wanted:
         raise TopicError(f"group {group} has read nothing yet; name a topic with --topic")

@@ -91,12 +91,13 @@ def group_offsets(
         TopicError: the cluster does not answer.
     """
     admin, prefix = client(settings), Names(settings.kafka.namespace)
-    found = offsets.committed(admin, prefix, group, stable=False)
-    committed = {place: one.offset for place, one in found.items()}
     existing = cluster.partitions(settings)
+    every = [(name, number) for name, count in existing.items() for number in range(count)]
     wanted = set(topics) if topics is not None else _topics_of(group, existing) | set(assigned)
-    partitions = {(name, number) for name in wanted & set(existing) for number in range(existing[name])}
-    partitions |= {one for one in committed if one[0] in existing and (topics is None or one[0] in wanted)}
+    asked = [place for place in every if topics is None or place[0] in wanted]
+    found = offsets.committed(settings, group, asked, stable=False)
+    committed = {place: one.offset for place, one in found.items()}
+    partitions = {place for place in every if place[0] in wanted or place in committed}
     low = offsets.ends(admin, prefix, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     high = offsets.ends(admin, prefix, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     return [

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -13,11 +14,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from offsetzero.client_log import LOGGER, watched
 from offsetzero.errors import TopicError
+from offsetzero.settings import Settings
 from offsetzero.topics.admin import TIMEOUT, answer, error_of
 from offsetzero.topics.names import Names
 
-_NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 _MARK = "oz:"
 
 
@@ -43,33 +45,60 @@ def mark(topic_id: str) -> str:
 
 
 def committed(
-    admin: AdminClient, names: Names, group: str, *, stable: bool = True, timeout: float = TIMEOUT
+    settings: Settings,
+    group: str,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    stable: bool = True,
+    timeout: float = TIMEOUT,
 ) -> dict[tuple[str, int], Committed]:
-    """The committed offsets of a group, by our names; none when there is no such group.
+    """The committed offsets of a group, by our names; without those partitions where it has none.
+
+    Asked by a consumer that joins no group: when a coordinator has just moved, the answer to an admin client's
+    question ends the process (confluentinc/librdkafka#5040).
 
     Args:
-        admin: of the cluster.
-        names: of topics and groups on it.
+        settings: name the cluster.
         group: our name of the group.
+        partitions: by our names.
         stable: whether to fail while a transaction that may change them has not ended (KIP-447).
         timeout: seconds.
 
     Raises:
         TopicError: the cluster refuses, does not answer, or the offsets are not stable.
     """
-    name = names.group(group)
-    request = ConsumerGroupTopicPartitions(name)
-    asked = admin.list_consumer_group_offsets([request], require_stable=stable, request_timeout=timeout)
+    names = Names(settings.kafka.namespace)
+    asked = [TopicPartition(names.topic(topic), number) for topic, number in partitions]
+    if not asked:
+        return {}
+    consumer = Consumer(
+        watched(
+            {
+                **settings.kafka.client_config(),
+                "group.id": names.group(group),
+                # It joins nothing: these are there for options of members that would not go together here.
+                "group.protocol": "classic",
+                "session.timeout.ms": 45_000,
+                "max.poll.interval.ms": 300_000,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if stable else "read_uncommitted",
+            }
+        ),
+        logger=LOGGER,
+    )
     try:
-        found = answer(asked[name], f"committed offsets of {group}")
-    except TopicError as error:
-        if isinstance(error.__cause__, KafkaException) and error_of(error.__cause__).code() in _NO_GROUP:
-            return {}
-        raise
+        found = consumer.committed(asked, timeout)
+        for one in found:
+            if one.error is not None:
+                raise KafkaException(one.error)
+    except KafkaException as error:
+        raise TopicError(f"committed offsets of {group}: {error_of(error).str()}") from error
+    finally:
+        consumer.close()
     return {
-        (topic, one.partition): Committed(one.offset, _marked(one.metadata))
-        for one in found.topic_partitions or ()
-        if one.offset >= 0 and (topic := names.strip(one.topic)) is not None
+        (names.strip(one.topic) or one.topic, one.partition): Committed(one.offset, _marked(one.metadata))
+        for one in found
+        if one.offset >= 0
     }
 
 

@@ -77,8 +77,7 @@ def publish(settings: Settings, first: int, last: int, partition: int = 0) -> No
 
 
 def committed(settings: Settings, topic: str = "documents", partition: int = 0) -> offsets.Committed | None:
-    held = offsets.committed(admin.client(settings), Names(settings.kafka.namespace), "audit")
-    return held.get((topic, partition))
+    return offsets.committed(settings, "audit", [(topic, partition)]).get((topic, partition))
 
 
 def handled(settings: Settings, running: Running, database: psycopg.Connection, count: int = 10) -> None:
