@@ -32,6 +32,12 @@ class Commits:
         self._unanswered = 0
         self._sent: dict[tuple[str, int], OwnedPartition] = {}
 
+    def attach(self, consumer: Consumer) -> None:
+        """Called with the client before it joins the group; nothing to do."""
+
+    def refresh(self, consumer: Consumer) -> None:
+        """Called with the client in each round; nothing to do."""
+
     def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
         """Ask the broker to store where each partition stands, if that has changed; returns before it has."""
         offsets = self._changed(stays)

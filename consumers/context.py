@@ -105,10 +105,12 @@ class Context:
         """Connections for `prepare`, which has no transaction.
 
         Raises:
-            ConfigurationError: the group is declared with `database=False`.
+            ConfigurationError: the group is declared with `database=False` or `transactional=True`.
         """
         if self._pool is None:
-            raise ConfigurationError("ctx.pool: this group has no database (it is declared with database=False)")
+            raise ConfigurationError(
+                "ctx.pool: this group has no database (it is declared with database=False or transactional=True)"
+            )
         return self._pool
 
     def warn(self, text: str) -> None:
@@ -118,8 +120,9 @@ class Context:
     def publish(self, event: Event, **metadata: Any) -> None:
         """Publish an event if, and only if, the handler's effect is committed.
 
-        In a database group it goes through the outbox of the same transaction; without a database it is published
-        after the handler has returned, and the record is done when the broker has it.
+        In a database group it goes through the outbox of the same transaction, in a transactional group it is in one
+        Kafka transaction with the offset. Without either it is published after the handler has returned, and the
+        record is done when the broker has it.
 
         Args:
             event: what to publish.

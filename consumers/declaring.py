@@ -84,6 +84,48 @@ def check_limits(group: str, **limits: float | None) -> None:
         raise ConfigurationError(problems)
 
 
+def check_transactional(
+    group: str, *, database: bool | None, step: bool, concurrency: int | None, **limits: float | None
+) -> None:
+    """See that a Kafka-transactional group asks for nothing that is not in its one transaction (design section 6).
+
+    Args:
+        group: the group's name.
+        database: as declared; None for nothing.
+        step: as declared.
+        concurrency: as declared.
+        limits: further parameters that such a group cannot keep, None where not declared.
+
+    Raises:
+        ConfigurationError: naming each one that does.
+    """
+    problems = []
+    if database:
+        problems.append(
+            f"group {group}: transactional=True and database=True: a group has its effects in PostgreSQL or in Kafka."
+            " With both, one transaction can be committed and the other aborted, and what was published is lost or"
+            " doubled. Leave transactional=True out: what such a group publishes goes through the outbox"
+        )
+    if step:
+        problems.append(
+            f"group {group}: transactional=True and step=True: runs and their steps are rows of the database, which"
+            " a transaction of Kafka does not cover"
+        )
+    if concurrency is not None and concurrency > 1:
+        problems.append(
+            f"group {group}: transactional=True and concurrency={concurrency}: an offset is committed with everything"
+            " before it, so the handlers of a process run one after the other; start more processes, up to the number"
+            " of partitions"
+        )
+    problems += [
+        f"group {group}: transactional=True does not go with {name}: its handlers run one after the other"
+        for name, value in limits.items()
+        if value is not None
+    ]
+    if problems:
+        raise ConfigurationError(problems)
+
+
 def _named(function: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     name = getattr(function, "__qualname__", repr(function))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.lanes import KeyLanes
+from offsetzero.consumers.partition_lanes import PartitionLanes
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.run import Ending, Run
 from offsetzero.consumers.watch import Doing
@@ -28,12 +29,16 @@ class Dispatcher:
         lanes: which records may run at once.
         batch: records that a run may have, several of a key among them, for handlers that take many in one call;
             0 for handlers that take one.
+        whole: whether such a run begins with all of its records, rather than with one after the other.
     """
 
-    def __init__(self, clock: Clock, lanes: KeyLanes | None = None, batch: int = 0) -> None:
+    def __init__(
+        self, clock: Clock, lanes: KeyLanes | PartitionLanes | None = None, batch: int = 0, *, whole: bool = True
+    ) -> None:
         self._clock = clock
         self._lanes = lanes or KeyLanes()
         self._batch = batch
+        self._whole = whole and batch > 0
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._runnable = threading.Condition(self._lock)
@@ -122,14 +127,15 @@ class Dispatcher:
             self._call_workers()
         self._wake()
 
-    def take(self) -> Run | None:
-        """Wait for records that may run now; None once closed."""
+    def take(self, seconds: float | None = None) -> Run | None:
+        """Wait for records that may run now, `seconds` at most; None when there were none, and once closed."""
         with self._lock:
-            while not self._closed:
+            waits = True
+            while waits and not self._closed:
                 if (run := self._next(self._share())) is not None:
                     return run
                 self._idle += 1
-                self._clock.wait(self._runnable, lambda: self._closed or self._lanes.ready > 0)
+                waits = self._clock.wait(self._runnable, lambda: self._closed or self._lanes.ready > 0, seconds)
                 self._idle -= 1
             return None
 
@@ -220,7 +226,7 @@ class Dispatcher:
                 run.running[0].failed = failure
             for record in run.running:
                 record.alone = True
-            for record in self._heads(run.running):
+            for record in self._lanes.hold(run.running):
                 self._lanes.again(record)
             self._call_workers()
             self._room.notify_all()
@@ -261,6 +267,11 @@ class Dispatcher:
             if self._held or len(self._runs) >= workers or any(one.key == record.key for one in running):
                 return Doing.QUEUED
             return Doing.QUEUED if running and self._lanes.limits_tenants else Doing.NOTHING
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is handed out."""
+        return self._closed
 
     @property
     def in_flight(self) -> int:
@@ -319,7 +330,7 @@ class Dispatcher:
                 records += self._lanes.take_behind(record, limit - len(records))
         if not records:
             return None
-        run = Run(records, self._clock.monotonic(), whole=self._batch > 0)
+        run = Run(records, self._clock.monotonic(), whole=self._whole)
         self._runs.add(run)
         return run
 
@@ -346,24 +357,9 @@ class Dispatcher:
     def _postpone(self, records: Sequence[Record]) -> None:
         """Have them run again later, before everything else of their keys: the first of a key holds its lane."""
         due = self._clock.monotonic() + AGAIN_SECONDS
-        for record in self._heads(records):
+        for record in self._lanes.hold(records):
             self._held += 1
             self._wait(record, due, holds_lane=True)
-
-    def _heads(self, records: Sequence[Record]) -> list[Record]:
-        """Of taken records the first of each key, which holds its lane; those behind it wait again."""
-        heads: list[Record] = []
-        behind: list[Record] = []
-        keys: set[bytes] = set()
-        for record in records:
-            if record.key is not None and self._batch and record.key in keys:
-                behind.append(record)
-                continue
-            if record.key is not None:
-                keys.add(record.key)
-            heads.append(record)
-        self._lanes.put_back(behind)
-        return heads
 
     def _wait(self, record: Record, due: float, *, holds_lane: bool) -> None:
         record.due = due

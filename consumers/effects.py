@@ -16,6 +16,7 @@ from offsetzero.errors import PublishError
 from offsetzero.producers import records
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
+from offsetzero.producers.records import OutgoingRecord
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.schemas.codec import Codec
 from offsetzero.settings import Settings
@@ -175,7 +176,22 @@ class AtLeastOnce:
             HandlerRaised: what it published cannot be an event.
             NotNow: the log takes nothing now.
         """
-        deliveries = []
+        try:
+            return [
+                self._producer.produce(self._names.topic(one.topic), key=one.key, value=one.value, headers=one.headers)
+                for one in self.records(call, ctx)
+            ]
+        except PublishError as error:
+            raise NotNow from error
+
+    def records(self, call: Call, ctx: Context) -> list[OutgoingRecord]:
+        """What the handler published, all of it sound; writer schemas that nobody knows yet are in the log by then.
+
+        Raises:
+            HandlerRaised: what it published cannot be an event.
+            NotNow: the log takes no schema now.
+        """
+        made = []
         for number, (event, given) in enumerate(ctx.outgoing):
             attributes: Any = {
                 "source": self._settings.source,
@@ -186,19 +202,16 @@ class AtLeastOnce:
                 **given,
             }
             try:
-                record = records.build(self._codec, event, attributes)
+                made.append(records.build(self._codec, event, attributes))
             except Exception as error:
                 raise HandlerRaised from error
-            try:
+        try:
+            for record in made:
                 if record.schema is not None:
                     self._schemas.ensure(record.schema.fingerprint, record.schema.text)
-                topic = self._names.topic(record.topic)
-                deliveries.append(
-                    self._producer.produce(topic, key=record.key, value=record.value, headers=record.headers)
-                )
-            except PublishError as error:
-                raise NotNow from error
-        return deliveries
+        except PublishError as error:
+            raise NotNow from error
+        return made
 
 
 def route_of(call: Call) -> Route:

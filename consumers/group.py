@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from offsetzero.consumers.atwork import limited
 from offsetzero.consumers.context import BatchContext, Context
-from offsetzero.consumers.declaring import check_event, check_function, check_limits
+from offsetzero.consumers.declaring import check_event, check_function, check_limits, check_transactional
 from offsetzero.consumers.transaction import is_async
 from offsetzero.errors import ConfigurationError
-from offsetzero.retry.policy import RetryPolicy, Tier
+from offsetzero.retry.policy import JITTER, RetryPolicy, Tier
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
 from offsetzero.store.database import Connection
@@ -67,6 +67,9 @@ class ConsumerGroup:
         concurrency: records handled at once by one process; by default that of the settings.
         database: whether effects are in PostgreSQL, each once, in the transaction that `ctx.connection` is. Without
             one, handlers are called at least once and should give `ctx.idempotency_key` to what they act on.
+        transactional: whether what handlers publish is in one Kafka transaction with the offset of the event (and with
+            its retry or dead letter), without a database: for groups that make events of events. The handlers, sync
+            ones, run one after the other.
         per_key: records of one key that are handled at once; over 1, events of a key lose their order.
         per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; None for no limit.
         timeout: seconds that a call of `prepare`, and one of a handler, may take; then it is given up, what it wrote
@@ -86,7 +89,8 @@ class ConsumerGroup:
         topics: Sequence[str] | None = None,
         tiers: Sequence[Tier] | None = None,
         concurrency: int | None = None,
-        database: bool = True,
+        database: bool | None = None,
+        transactional: bool = False,
         per_key: int = 1,
         per_tenant: int | None = None,
         timeout: float | None = None,
@@ -97,6 +101,17 @@ class ConsumerGroup:
                 f"group {name!r}: a name starts with a letter and has only a-z, 0-9, _ and -, 100 at most"
             )
         check_limits(name, concurrency=concurrency, per_key=per_key, per_tenant=per_tenant, timeout=timeout)
+        if transactional:
+            check_transactional(
+                name,
+                database=database,
+                step=step,
+                concurrency=concurrency,
+                per_key=per_key if per_key > 1 else None,
+                per_tenant=per_tenant,
+                timeout=timeout,
+            )
+        database = not transactional if database is None else database
         if step and not database:
             raise ConfigurationError(f"group {name}: step=True needs the database, where runs and their steps are")
         if start not in ("earliest", "latest"):
@@ -109,6 +124,7 @@ class ConsumerGroup:
         self.name = name
         self.step = step
         self.database = database
+        self.transactional = transactional
         self.per_key = per_key
         self.per_tenant = per_tenant
         self.timeout = timeout
@@ -118,7 +134,9 @@ class ConsumerGroup:
         self.batched: Batch | None = None
         self.on_setup: Setup | None = None
         self._topics = list(topics) if topics is not None else None
-        self._policy = RetryPolicy(tiers) if tiers is not None else None
+        # Where retries are read in the order of their offsets, one that is due later would hold up the next.
+        self._jitter = 0.0 if transactional else JITTER
+        self._policy = RetryPolicy(tiers, self._jitter) if tiers is not None else None
         self._concurrency = concurrency
         self._prepares: dict[str, Callable[[Any, Context], Any]] = {}
 
@@ -134,7 +152,7 @@ class ConsumerGroup:
         check_event(self.name, "handler", event)
 
         def declare(function: Handler[E]) -> Handler[E]:
-            check_function(self.name, "handler", function, ("event", "ctx"))
+            check_function(self.name, "handler", function, ("event", "ctx"), sync=self.transactional)
             if self.batched is not None:
                 raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
             if event.event_type in self.routes:
@@ -156,7 +174,7 @@ class ConsumerGroup:
         check_event(self.name, "prepare", event)
 
         def declare(function: Prepare[E]) -> Prepare[E]:
-            check_function(self.name, "prepare", function, ("event", "ctx"))
+            check_function(self.name, "prepare", function, ("event", "ctx"), sync=self.transactional)
             if event.event_type in self._prepares:
                 raise ConfigurationError(f"group {self.name}: two prepare functions for {event.event_type}")
             prepare = self._prepares[event.event_type] = self._limited(function)
@@ -193,9 +211,10 @@ class ConsumerGroup:
             check_limits(self.name, size=size)
             if self.batched is not None or self.routes or self.tombstones:
                 raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
-            if self.step or self.per_key > 1 or self.per_tenant is not None:
+            if self.step or self.per_key > 1 or self.per_tenant is not None or self.transactional:
                 raise ConfigurationError(
-                    f"group {self.name}: batch does not go with step, per_key and per_tenant, made for single events"
+                    f"group {self.name}: batch does not go with step, per_key, per_tenant and transactional, made for"
+                    " single events"
                 )
             self.batched = Batch(self._limited(function), size)
             self.routes = {event.event_type: Route.to(function) for event in events}
@@ -210,13 +229,14 @@ class ConsumerGroup:
         """
         check_function(self.name, "setup", function, ("connection",), sync=True)
         if not self.database:
-            raise ConfigurationError(f"group {self.name}: setup is given a database connection, and database=False")
+            without = "transactional=True" if self.transactional else "database=False"
+            raise ConfigurationError(f"group {self.name}: setup is given a database connection, and {without}")
         self.on_setup = function
         return function
 
     def tombstone(self, function: Tombstone) -> Tombstone:
         """Declare what handles records without data: a function of the key, as text, and a `Context`."""
-        check_function(self.name, "tombstone", function, ("key", "ctx"))
+        check_function(self.name, "tombstone", function, ("key", "ctx"), sync=self.transactional)
         if self.batched is not None:
             raise ConfigurationError(f"group {self.name}: a batch handler is the only handler of its group")
         self.tombstones = Route.to(self._limited(function))
@@ -242,11 +262,11 @@ class ConsumerGroup:
 
     def policy(self, settings: Settings) -> RetryPolicy:
         """The retry tiers of this group."""
-        return self._policy or RetryPolicy.from_settings(settings.retry)
+        return self._policy or RetryPolicy.from_settings(settings.retry, self._jitter)
 
     def concurrency(self, settings: Settings) -> int:
         """How many records one process handles at once."""
-        return self._concurrency or settings.groups.concurrency
+        return 1 if self.transactional else self._concurrency or settings.groups.concurrency
 
     @property
     def is_async(self) -> bool:

@@ -75,13 +75,25 @@ class KeyLanes:
         self._busy[key] += len(taken)
         return taken
 
-    def put_back(self, records: Sequence[Record]) -> None:
-        """Undo `take_behind`: these wait again, in their order, before everything else of their key."""
-        for record in reversed(records):
+    def hold(self, records: Sequence[Record]) -> list[Record]:
+        """Of taken records that must run again later: those that keep their lanes until then.
+
+        The first of a key is one; the others, taken behind it, wait there again, in their order.
+        """
+        heads: dict[bytes, Record] = {}
+        held: list[Record] = []
+        behind: list[Record] = []
+        for record in records:
             key = record.key
-            assert key is not None  # noqa: S101 - only a key has something behind it
-            self._busy[key] -= 1
-            self._behind.setdefault(key, deque()).appendleft(record)
+            if key is None or self._per_key > 1 or heads.setdefault(key, record) is record:
+                held.append(record)
+            else:
+                behind.append(record)
+        for record in reversed(behind):
+            assert record.key is not None  # noqa: S101 - only a key has something behind it
+            self._busy[record.key] -= 1
+            self._behind.setdefault(record.key, deque()).appendleft(record)
+        return held
 
     def again(self, record: Record) -> None:
         """Make a taken record ready once more, before everything else of its key."""

@@ -1,6 +1,6 @@
 """Puts the workers of a group together, each kind of group with its own effects."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,14 +13,22 @@ from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.effects import AtLeastOnce, Effects, Threads
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.handling import AsyncHandling, Handling
+from offsetzero.consumers.kafka_transaction import TRANSACTION_SECONDS, Transactions
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.settle import Settler
 from offsetzero.consumers.tally import Tally
+from offsetzero.consumers.transaction_commits import TransactionCommits
+from offsetzero.consumers.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
 from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers
 from offsetzero.producers.log import LogProducer
+from offsetzero.producers.transactions import TransactionalProducer
+from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
 from offsetzero.store.database import AsyncPool, Pool
+from offsetzero.store.starts import Place
+from offsetzero.topics import offsets
 from offsetzero.topics.names import Names
+from offsetzero.topics.offsets import Committed
 
 MAX_THREADS = 32  # for the sync parts of an async group
 
@@ -120,6 +128,36 @@ class Maker:
     def _resize(self, by: int) -> None:
         if self._pool is not None:
             self._pool.resize(self._pool.min_size, self._pool.max_size + by)
+
+    def transactional(
+        self,
+        dispatcher: Dispatcher,
+        resources: Resources,
+        commits: TransactionCommits,
+        outputs: Outputs,
+        crashed: Callable[[BaseException], None],
+    ) -> TransactionWorkers:
+        """The worker of a Kafka-transactional group; its settler adds to the same outputs."""
+        name = f"{self._group.name}-{uuid7()}"  # of this process alone: the group fences, by KIP-447
+
+        def producer() -> TransactionalProducer:
+            return resources.transactional_producer(name, TRANSACTION_SECONDS)
+
+        def committed(places: Sequence[Place]) -> Mapping[Place, Committed]:
+            return offsets.committed(self._settings, self._group.name, places)
+
+        transactions = Transactions(self._group.name, producer, commits, committed, self._names, self._clock)
+        handling = TransactionHandling(
+            outputs,
+            transactions,
+            self._reader,
+            OutputEffects(outputs, self._producer, self._names, self._settings),
+            self._settler,
+            self._context,
+            self._clock,
+            Tally(self._group.name),
+        )
+        return TransactionWorkers(dispatcher, handling, transactions, commits, crashed, self._clock, resources.spawn)
 
     def _context(self, call: Call) -> Context:
         return Context(call, self._settings, self._pool)

@@ -53,6 +53,8 @@ class PollLoop:
         lost: called when partitions are lost, to give up appends on behalf of them.
         make_consumer: makes the client.
         opening: finds out where partitions begin.
+        commits: commits offsets; by default the consumer does.
+        in_order: whether retry records, too, are handed over in the order of their offsets.
     """
 
     def __init__(
@@ -68,6 +70,9 @@ class PollLoop:
         lost: Callable[[], None],
         make_consumer: Callable[[Mapping[str, Any]], Consumer],
         opening: Opening,
+        commits: Commits | None = None,
+        *,
+        in_order: bool = False,
     ) -> None:
         topics = {**sources, **retries}
         self._config = config
@@ -81,7 +86,8 @@ class PollLoop:
         self._make_consumer = make_consumer
         self._opening = opening
         self._next_round = 0.0
-        self._commits = Commits(group, names, clock, opening.confirm)
+        self._in_order = in_order
+        self._commits = commits or Commits(group, names, clock, opening.confirm)
         self._membership = Membership(topics, group, names, dispatcher, opening, self._commits, clock, lost)
         self._connect(protocol.first(config["group.protocol"]))
 
@@ -97,6 +103,7 @@ class PollLoop:
             GroupStopped: the client reports an error that it cannot recover from, or a position is lost.
         """
         due = self._dispatcher.tick()
+        self._commits.refresh(self._consumer)
         self._membership.tend()
         if room := self._pressure.room(self._membership.live.values()):
             timeout = WAITING_SECONDS if self._membership.is_waiting else IDLE_SECONDS
@@ -138,6 +145,7 @@ class PollLoop:
         """A moment of the drain: the membership is kept."""
         self._dispatcher.wait_idle(IDLE_SECONDS)
         self._consumer.poll(0)  # paused: serves only heartbeats and callbacks
+        self._commits.refresh(self._consumer)
         meanwhile()
 
     # --- for the watch
@@ -171,6 +179,7 @@ class PollLoop:
         self._consumer = self._make_consumer(
             {**self._config, **protocol.config(chosen), "on_commit": self._commits.on_commit}
         )
+        self._commits.attach(self._consumer)
         self._fetching = Fetching(self._consumer, self._names, chosen == protocol.CONSUMER)
         self._membership.attach(self._consumer, self._fetching)
         self._pressure = Pressure(
@@ -208,10 +217,15 @@ class PollLoop:
                 headers = []
             record = Record(stay, offset, message.key(), message.value(), headers, message.timestamp()[1])
             stay.deliver(record)
-            if stay.topic not in retries or (wait := self._wait(record)) <= 0:
+            if stay.topic not in retries:
                 now.append(record)
-            else:
+            elif self._in_order:
+                stay.due = max(stay.due, self._clock.monotonic() + self._wait(record))
+                self._dispatcher.add_later(record, stay.due)
+            elif (wait := self._wait(record)) > 0:
                 self._dispatcher.add_later(record, self._clock.monotonic() + wait)
+            else:
+                now.append(record)
         if now:
             self._dispatcher.add(now)
 

@@ -127,17 +127,22 @@ class OwnedPartition:
     and `active` may be read and set by any thread.
 
     Attributes:
+        active: whether its records may be begun.
+        gone: whether it has ended; between the two what runs is awaited.
         position: the offset behind what was read; None until it is known where to begin.
         committed: the offset that Kafka holds or was asked to hold, as far as this stay knows.
         unproven: the database does not know yet that Kafka has held an offset of this partition.
         resume_at: where an earlier stay of this member ended, when the partition was with it all the time.
         pauses: why nothing is fetched.
+        due: when its last record may run (monotonic seconds), where none may before those ahead of it.
     """
 
     __slots__ = (
         "_undone",
         "active",
         "committed",
+        "due",
+        "gone",
         "partition",
         "pauses",
         "position",
@@ -152,11 +157,13 @@ class OwnedPartition:
         self.topic_id = topic_id
         self.partition = partition
         self.active = True
+        self.gone = False
         self.pauses: set[PauseReason] = set()
         self.position: int | None = None
         self.resume_at = resume_at
         self.committed: int | None = None
         self.unproven = False
+        self.due = 0.0
         self._undone: deque[Record] = deque()
 
     @property
@@ -210,6 +217,7 @@ class OwnedPartition:
     def revoke(self) -> None:
         """End the stay: buffers are freed, late results find nothing to change, and nothing is committed any more."""
         self.active = False
+        self.gone = True
         self.position = None
         self.pauses.clear()
         self._undone.clear()

@@ -10,6 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.consumers.facts import ClusterFacts, FactsReader
 from offsetzero.producers.log import LogProducer
+from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.settings import Settings
 from offsetzero.store.database import AsyncPool, Pool, async_pool, pool
 from offsetzero.store.starts import Place
@@ -55,6 +56,10 @@ class Resources:
     def producer(self, **options: Any) -> LogProducer:
         """A producer; its user closes it."""
         return LogProducer(self._settings, **options)
+
+    def transactional_producer(self, transactional_id: str, seconds: float) -> TransactionalProducer:
+        """A producer whose transactions the broker aborts after so long; its user closes it."""
+        return TransactionalProducer(self._settings, transactional_id, transaction_timeout=seconds)
 
     def pool(self, size: int, name: str) -> Pool:
         """Connections to the database; its user closes it."""

@@ -39,17 +39,21 @@ class Run:
         self.abandoned = False
         """Its running records were taken from its worker: what they come to is of no interest."""
 
-    def begin(self) -> Record | None:
+    def begin(self, before: tuple[Record, ...] = ()) -> Record | None:
         """The next record to work on, None when none is left; one whose partition was revoked is skipped.
 
         It shows as running before its partition is looked at: whoever revokes the partition sees one or the other.
+
+        Args:
+            before: records of this run that have been begun and go on running, for they end together with it.
         """
         while True:
             try:
-                self.running = (self.waiting[0],)  # before it is taken out: it is to be seen here or there at any time
+                # Before it is taken out: it is to be seen here or there at any time.
+                self.running = (self.waiting[0], *before)
                 record = self.waiting.popleft()
             except IndexError:
-                self.running = ()
+                self.running = before
                 return None
             if record.owned.active:
                 return record

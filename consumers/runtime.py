@@ -14,10 +14,13 @@ from offsetzero.consumers.health import Health, Phase, health
 from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.making import MAX_THREADS, Maker
 from offsetzero.consumers.opening import Opening
+from offsetzero.consumers.partition_lanes import PartitionLanes
 from offsetzero.consumers.poll import PollLoop
 from offsetzero.consumers.record import Record, tenant_of
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.settle import Settler
+from offsetzero.consumers.transaction_commits import TransactionCommits
+from offsetzero.consumers.transactional import MAX_RECORDS, Outputs, OutputSettler
 from offsetzero.consumers.watcher import Sight, Watcher
 from offsetzero.consumers.workers import Workers
 from offsetzero.errors import GroupStopped
@@ -126,8 +129,8 @@ class GroupRuntime:
             if group.database:
                 connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, group.name))
                 self._set_up(connections)
-            lanes = KeyLanes(group.per_key, group.per_tenant, tenant_of)
-            dispatcher = self._dispatcher = Dispatcher(self._clock, lanes, group.batched.size if group.batched else 0)
+            dispatcher = self._dispatcher = self._make_dispatcher()
+            commits = TransactionCommits(group.name, self._names, self._clock) if group.transactional else None
             loop = PollLoop(
                 self._config(),
                 {name: topic_ids[name] for name in self._sources},
@@ -150,8 +153,10 @@ class GroupRuntime:
                     self._clock,
                     resources.spawn,
                 ),
+                commits,
+                in_order=group.transactional,
             )
-            workers = self._workers(dispatcher, producer, connections, concurrency)
+            workers = self._workers(dispatcher, producer, connections, commits)
             watcher = self._watcher = Watcher(
                 group.name,
                 loop,
@@ -184,10 +189,19 @@ class GroupRuntime:
                 loop.close()
                 workers.join()
                 self._schemas.close()
+        if isinstance(self._crash, GroupStopped):
+            raise self._crash
         if self._crash is not None:
             raise GroupStopped(f"group {group.name}: the runtime failed: {self._crash!r}") from self._crash
         log.info("group stopped", group=group.name, unfinished=[str(record) for record in left])
         return left
+
+    def _make_dispatcher(self) -> Dispatcher:
+        group = self._group
+        if group.transactional:
+            return Dispatcher(self._clock, PartitionLanes(), MAX_RECORDS, whole=False)
+        lanes = KeyLanes(group.per_key, group.per_tenant, tenant_of)
+        return Dispatcher(self._clock, lanes, group.batched.size if group.batched else 0)
 
     def _set_up(self, connections: Pool) -> None:
         if self._group.on_setup is not None:
@@ -212,17 +226,24 @@ class GroupRuntime:
         }
 
     def _workers(
-        self, dispatcher: Dispatcher, producer: LogProducer, connections: Pool | None, concurrency: int
+        self,
+        dispatcher: Dispatcher,
+        producer: LogProducer,
+        connections: Pool | None,
+        commits: TransactionCommits | None,
     ) -> Workers:
-        settings, group = self._settings, self._group
+        settings, group, resources = self._settings, self._group, self._resources
         reader = CallReader(group, self._codec, frozenset(self._retries))
-        settler = Settler(
-            group, self._policy, producer, connections, self._names, settings.source, self._clock, self._dice
-        )
+        settling = group, self._policy, producer, connections, self._names, settings.source, self._clock, self._dice
+        outputs = Outputs()
+        settler = OutputSettler(outputs, *settling) if group.transactional else Settler(*settling)
         maker = Maker(group, settings, reader, settler, self._clock, self._names, producer, connections)
+        if commits is not None:
+            return maker.transactional(dispatcher, resources, commits, outputs, self._crashed)
+        concurrency = group.concurrency(settings)
         if group.is_async:
-            return maker.loop(dispatcher, concurrency, self._resources, self._crashed)
-        return maker.threads(dispatcher, concurrency, self._resources, self._crashed)
+            return maker.loop(dispatcher, concurrency, resources, self._crashed)
+        return maker.threads(dispatcher, concurrency, resources, self._crashed)
 
     def _crashed(self, error: BaseException) -> None:
         """A worker died of an error of ours: end the process rather than stall in silence."""

@@ -130,22 +130,26 @@ class Settler:
         if not record.owned.active:
             return False
         hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms)
+        headers = retry_headers.write(record.headers, hop, failure, self._group.name)
         try:
-            self._producer.produce(
-                self._names.topic(topic),
-                key=record.key,
-                value=record.value,
-                headers=retry_headers.write(record.headers, hop, failure, self._group.name),
-                partition=hop.origin.partition,
-                # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
-                timestamp_ms=self._clock.now_ms(),
-            ).result()
+            self._put(record, topic, headers, hop.origin.partition)
         except PublishError as error:
             metrics.APPENDS_FAILED.labels(self._group.name, topic).inc()
             log.error("append refused", topic=topic, record=str(record), error=str(error))
             raise NotNow from error
-        record.appended = True
         return True
+
+    def _put(self, record: Record, topic: str, headers: retry_headers.Headers, partition: int) -> None:
+        self._producer.produce(
+            self._names.topic(topic),
+            key=record.key,
+            value=record.value,
+            headers=headers,
+            partition=partition,
+            # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
+            timestamp_ms=self._clock.now_ms(),
+        ).result()
+        record.appended = True
 
     def _write(self, call: Call, script: Script[None]) -> None:
         """Also when the partition was revoked meanwhile: the outcome of a dead letter in the log belongs to it."""

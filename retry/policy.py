@@ -45,12 +45,17 @@ Decision: TypeAlias = Retry | DeadLetter | Fail
 class RetryPolicy:
     """Tiers in order. Attempts are one more than tiers: failure n goes to tier n, the last to the DLQ.
 
+    Args:
+        tiers: in order.
+        jitter: share of a tier's delay that is added at most.
+
     Raises:
         ConfigurationError: for two tiers of one name, or a tier shorter than the one before it.
     """
 
-    def __init__(self, tiers: Sequence[Tier]) -> None:
+    def __init__(self, tiers: Sequence[Tier], jitter: float = JITTER) -> None:
         self.tiers = tuple(tiers)
+        self._jitter = jitter
         problems = []
         if len({tier.name for tier in self.tiers}) != len(self.tiers):
             problems.append("retry: two tiers have one name")
@@ -61,9 +66,9 @@ class RetryPolicy:
             raise ConfigurationError(problems)
 
     @classmethod
-    def from_settings(cls, settings: RetrySettings) -> "RetryPolicy":
+    def from_settings(cls, settings: RetrySettings, jitter: float = JITTER) -> "RetryPolicy":
         """The tiers that the settings name."""
-        return cls([Tier(name, delay) for name, delay in settings.delays.items()])
+        return cls([Tier(name, delay) for name, delay in settings.delays.items()], jitter)
 
     def decide(self, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> Decision:
         """Where a record goes after `attempt` (1 is the first) failed.
@@ -72,7 +77,7 @@ class RetryPolicy:
             failure: the classified failure.
             attempt: which attempt failed, from 1.
             now_ms: wall time, milliseconds.
-            dice: for the jitter, uniform(0, 0.1 x delay).
+            dice: for the jitter, uniform(0, jitter x delay).
         """
         kind = failure.failure_class
         if kind is FailureClass.PERMANENT:
@@ -94,4 +99,4 @@ class RetryPolicy:
                 break
             tier = longer
         delay = max(tier.delay, asked)
-        return Retry(tier, now_ms + round((delay + dice.uniform(0, JITTER * delay)) * 1000), attempt)
+        return Retry(tier, now_ms + round((delay + dice.uniform(0, self._jitter * delay)) * 1000), attempt)
