@@ -33,6 +33,7 @@ from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
 APPEND_SECONDS = 30.0  # for the broker's acknowledgement; then it is tried again
+FLUSH_SECONDS = 5.0  # for what is on its way when the drain time is over
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
 log = logs.get(__name__)
@@ -185,7 +186,8 @@ class GroupRuntime:
             finally:
                 self._stopping.set()
                 dispatcher.close()
-                producer.flush(5.0)
+                # Appends that the broker does not take are given up: their records are undone, and read again.
+                producer.close(FLUSH_SECONDS, patience=FLUSH_SECONDS / 2)
                 loop.close()
                 workers.join()
                 self._schemas.close()
