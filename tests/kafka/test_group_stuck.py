@@ -12,14 +12,20 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka.conftest import RunningGroup, await_effects, effects, uploaded
+from confluent_kafka import TopicPartition
+from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effects, uploaded
 from prometheus_client import REGISTRY
 
-from offsetzero.consumers.context import Context
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers import database as effects_of_databases
+from offsetzero.consumers import health, watcher
+from offsetzero.consumers.atwork import AtWork
+from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.errors import GroupStopped
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry.policy import Tier
-from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.settings import Settings
 from offsetzero.topics import lag
 from support import wait_until
@@ -232,3 +238,246 @@ def test_a_handler_over_its_time_is_retried_and_what_it_does_later_has_no_effect
     assert notes(database) == {"before": 7, "stuck": 6, "after": 1}
     outcomes = database.execute("SELECT outcome, count(*) FROM processed_events GROUP BY 1").fetchall()
     assert outcomes == [("applied", 7)]
+
+
+def test_a_cancelled_async_handler_gives_its_place_and_its_connection_back(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    audit = ConsumerGroup("audit", tiers=TIERS, timeout=1.0, concurrency=2)
+
+    @audit.handler(DocumentUploaded)
+    async def handle(event: DocumentUploaded, ctx: Context) -> None:
+        await ctx.connection.execute(INSERT, (event.document_id, event.name, ctx.attempt))
+        if ctx.attempt == 1:
+            await ctx.connection.execute("SELECT pg_sleep(600)")
+
+    with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
+        for _ in range(10):
+            publisher.publish(uploaded(name="slow"))
+        rows = await_effects(database, 10)
+        assert {row[2] for row in rows} == {2}
+        wait_until(lambda: member.runtime.health().body["handlers"]["given_up"] == 0, 4, what="the end of them all")
+        sleeping = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND query LIKE '%pg_sleep(600)%' AND state = 'active'"
+        )
+        wait_until(lambda: database.execute(sleeping).fetchone() == (0,), what="the end of the statements")
+        wait_until(lambda: behind(settings) == 0, what="lag 0")
+
+
+def test_the_last_attempt_is_settled_though_the_late_handler_holds_the_row_of_its_event(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """The claim of the event is in the transaction of a handler that sits in a statement: it has to be taken away."""
+    audit = ConsumerGroup("audit", tiers=[], timeout=1.0)
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        note(event, ctx)
+        if event.name == "stuck":
+            ctx.connection.execute("SELECT pg_sleep(600)")
+
+    with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
+        publisher.publish(uploaded(name="stuck")).result(10)
+        publisher.publish(uploaded(name="other")).result(10)
+        (letter,) = await_dead_letters(settings, "audit", 1, 20)
+        assert letter.reason == "handler-timeout"
+        wait_until(lambda: behind(settings) == 0, 10, what="lag 0")
+        wait_until(
+            lambda: member.runtime.health().body["handlers"]["given_up"] == 0, 10, what="the end of the late one"
+        )
+    assert notes(database) == {"other": 1}
+    outcomes = database.execute("SELECT outcome FROM processed_events ORDER BY 1").fetchall()
+    assert outcomes == [("applied",), ("dead-lettered",)]
+
+
+class Gate:
+    """Holds up one thread at a place in the runtime."""
+
+    def __init__(self) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self.go.wait(30)
+
+
+def test_a_limit_that_comes_before_the_commit_wins(
+    settings: Settings, running: Running, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler has returned, and its worker stands before the point of no return."""
+    audit, gate, leave = ConsumerGroup("audit", tiers=TIERS, timeout=1.0), Gate(), AtWork.leave
+
+    def held_up(at_work: AtWork) -> None:
+        if not gate.reached.is_set():
+            gate.wait()
+        leave(at_work)
+
+    monkeypatch.setattr(AtWork, "leave", held_up)
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        note(event, ctx)
+
+    with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
+        publisher.publish(uploaded(name="raced")).result(10)
+        rows = await_effects(database, 1)
+        assert [row[2] for row in rows] == [2]
+        gate.go.set()
+        wait_until(lambda: member.runtime.health().body["handlers"]["given_up"] == 0, what="the end of the late one")
+        wait_until(lambda: behind(settings) == 0, what="lag 0")
+    assert [row[2] for row in effects(database)] == [2]
+
+
+def test_a_handler_that_has_returned_wins_however_long_the_commit_takes(
+    settings: Settings, running: Running, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit, gate = ConsumerGroup("audit", tiers=TIERS, timeout=1.0), Gate()
+    complete = effects_of_databases.complete
+
+    def held_up(*arguments: Any) -> Any:
+        gate.wait()
+        return complete(*arguments)
+
+    monkeypatch.setattr(effects_of_databases, "complete", held_up)
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        note(event, ctx)
+
+    with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
+        publisher.publish(uploaded(name="raced")).result(10)
+        assert gate.reached.wait(30)
+        wait_until(lambda: member.runtime.health().body["stuck"], what="that it takes long")
+        wait_until(lambda: member.runtime.health().body["stuck"][0]["seconds"] > 2, what="twice the limit")
+        assert member.runtime.health().body["handlers"]["given_up"] == 0
+        gate.go.set()
+        rows = await_effects(database, 1)
+        wait_until(lambda: behind(settings) == 0, what="lag 0")
+    assert [row[2] for row in rows] == [1]
+    retried = [one.high for one in lag.group_offsets(settings, "audit") if "retry" in one.topic]
+    assert sum(retried) == 0
+
+
+def test_of_a_batch_over_its_time_only_the_event_at_fault_is_retried(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    audit, gate = ConsumerGroup("audit", tiers=TIERS, timeout=1.0, concurrency=2), threading.Event()
+
+    @audit.batch(DocumentUploaded, size=50)
+    def handle(events: list[DocumentUploaded], ctx: BatchContext) -> None:
+        for event, one in zip(events, ctx.contexts, strict=True):
+            if event.name == "stuck" and one.attempt == 1:
+                gate.wait()
+            ctx.connection.execute(INSERT, (event.document_id, event.name, one.attempt))
+
+    with Publisher(settings) as publisher:
+        for number in range(200):
+            publisher.publish(uploaded(name="stuck" if number == 100 else "other"))
+    with running(audit, quick(settings)):
+        rows = await_effects(database, 200)
+        wait_until(lambda: behind(settings) == 0, what="lag 0")
+        gate.set()
+    assert Counter((row[1], row[2]) for row in rows) == {("other", 1): 199, ("stuck", 2): 1}
+    assert len(effects(database)) == 200
+
+
+def test_what_a_late_handler_publishes_is_not_published(settings: Settings, running: Running) -> None:
+    """A group without a database: its outputs are appended when the handler has returned in time."""
+    audit, gate = ConsumerGroup("audit", tiers=TIERS, timeout=1.0, database=False), threading.Event()
+    ended: list[int] = []
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            gate.wait()
+        deleted = DocumentDeleted(document_id=event.document_id, tenant_id=str(ctx.attempt), deleted_at=SYSTEM.now())
+        ctx.publish(deleted)
+        ended.append(ctx.attempt)
+
+    with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
+        publisher.publish(uploaded(name="stuck")).result(10)
+        wait_until(lambda: ended == [2], what="the second attempt")
+        gate.set()
+        wait_until(lambda: ended == [2, 1], what="the end of the first")
+        wait_until(lambda: member.runtime.health().body["handlers"]["given_up"] == 0, what="its worker's end")
+        wait_until(lambda: behind(settings) == 0, what="lag 0")
+    ends = {one.topic: one.high for one in lag.group_offsets(settings, "audit", ["documents"])}
+    assert sum(one.high for one in lag.group_offsets(settings, "audit", ["documents"])) == 2, ends
+
+
+def test_a_group_stops_when_too_many_handlers_that_were_given_up_do_not_end(
+    settings: Settings, topics: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "MAX_LATE", 3)
+    audit, gate = ConsumerGroup("audit", tiers=TIERS, timeout=0.2, database=False, concurrency=2), threading.Event()
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        gate.wait()
+
+    with Publisher(settings) as publisher:
+        for _ in range(10):
+            publisher.publish(uploaded())
+    member = RunningGroup(audit, quick(settings))
+    wait_until(lambda: member.error is not None, what="the end of the group")
+    gate.set()
+    with pytest.raises(GroupStopped, match="given up"):
+        member.stop()
+
+
+# --- what stands still
+
+
+def test_an_event_loop_that_is_held_up_is_named_and_ends_the_group(
+    settings: Settings, topics: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "SILENT_SECONDS", 1.0)
+    audit, gate = ConsumerGroup("audit", database=False), threading.Event()
+
+    @audit.handler(DocumentUploaded)
+    async def handle(event: DocumentUploaded, ctx: Context) -> None:
+        gate.wait()  # in an async function nothing else can run
+
+    with Publisher(settings) as publisher:
+        publisher.publish(uploaded())
+    member = RunningGroup(audit, quick(settings, stall_seconds=4.0))
+    seen = wait_until(lambda: (found := member.runtime.health()).alive or found, what="health")
+    seen = wait_until(lambda: not (found := member.runtime.health()).alive and found, what="that it is not alive")
+    assert "the event loop has been held up" in seen.body["reasons"][0]
+    assert "in handle" in seen.body["reasons"][0]
+    wait_until(lambda: member.error is not None, what="the end of the group")
+    gate.set()
+    with pytest.raises(GroupStopped, match="must not block"):
+        member.stop()
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_partition_that_is_not_fetched_for_no_known_reason_ends_the_group(
+    protocol: str, settings: Settings, topics: None
+) -> None:
+    """quix-streams#1124, arroyo#304: it stayed paused for ever, and the app looked healthy."""
+    kafka = settings.kafka.model_copy(update={"group_protocol": protocol})
+    audit, seen = ConsumerGroup("audit", database=False), list[str]()
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        seen.append(event.name)
+
+    limits = quick(settings.model_copy(update={"kafka": kafka}), stall_seconds=4.0)
+    with Publisher(settings) as publisher:
+        member = RunningGroup(audit, limits)
+        place = publisher.publish(uploaded(name="first")).result(10)
+        wait_until(lambda: seen == ["first"], what="the first event")
+        idle = time.monotonic()
+        wait_until(lambda: time.monotonic() > idle + 6, what="more than the bound without anything to do")
+        assert member.error is None
+        topic = limits.kafka.namespace + place.topic.removeprefix(limits.kafka.namespace)
+        consumer = member.runtime._watcher._member._consumer  # type: ignore[union-attr, attr-defined]
+        consumer.pause([TopicPartition(topic, number) for number in range(limits.kafka.partitions)])
+        publisher.publish(uploaded(name="second")).result(10)
+        wait_until(lambda: member.error is not None, what="the end of the group")
+    with pytest.raises(GroupStopped, match=r"stalled: documents/\d has not moved for .* nothing is fetched"):
+        member.stop()
+    assert seen == ["first"]
+    assert not member.runtime.health().alive
