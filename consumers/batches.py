@@ -1,5 +1,6 @@
 """Many records in one call: what fails in it is found by halving, in the order of the records."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from offsetzero.clock import Clock
@@ -84,7 +85,7 @@ class BatchHandling:
         return call
 
     def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
-        calls = [call for call in calls if not work.must_wait(call) and not work.is_over(call)]
+        calls = work.that_may_begin(calls)
         if not calls:
             return
         started = self._clock.monotonic()
@@ -105,9 +106,9 @@ class BatchHandling:
                 self._perform(work, calls[half:])
             return
         each = (self._clock.monotonic() - started) / len(calls)
-        for call, outcome in zip(calls, outcomes, strict=True):
-            self._tally.handled(call.label, outcome, each)
-            work.end(call.record, Ending.DONE)
+        for (label, outcome), count in Counter(zip([call.label for call in calls], outcomes, strict=True)).items():
+            self._tally.handled(label, outcome, each, count)
+        work.endings += [(call.record, Ending.DONE) for call in calls]
 
     def _is_away(self, error: BaseException, calls: Sequence[Call]) -> bool:
         return self._effects.is_away(error.__cause__ or error, calls[0].record)
@@ -137,6 +138,12 @@ class _Work:
         if ending is Ending.AGAIN and record.key is not None:
             self.held.add(record.key)
         self.endings.append((record, ending))
+
+    def that_may_begin(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Those that still belong to this member and have to wait for none."""
+        if not self.held and all([call.record.owned.active for call in calls]):
+            return calls
+        return [call for call in calls if not self.must_wait(call) and not self.is_over(call)]
 
     def is_over(self, call: Call) -> bool:
         """Whether its partition was revoked while others of the run were worked on: then another member begins it."""

@@ -22,9 +22,9 @@ class Tally:
         """A record was read whose outcome is told elsewhere."""
         self._read[label] += 1
 
-    def handled(self, label: str, outcome: str, seconds: float) -> None:
-        """A record was read and has its outcome, by a handling that took so long."""
-        self._handled[label, outcome].append(seconds)
+    def handled(self, label: str, outcome: str, seconds: float, count: int = 1) -> None:
+        """So many records were read and have their outcome, each by a handling that took so long."""
+        self._handled[label, outcome] += [seconds] * count
 
     def passed(self, label: str, outcome: str) -> None:
         """A record was read and has its outcome without a handling."""
