@@ -141,7 +141,7 @@ class _Work:
 
     def that_may_begin(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Those that still belong to this member and have to wait for none."""
-        if not self.held and all([call.record.owned.active for call in calls]):
+        if not self.held and all(call.record.owned.active for call in calls):
             return calls
         return [call for call in calls if not self.must_wait(call) and not self.is_over(call)]
 
