@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from contract.harness import DEAD, GROUP, RETRY, SOURCE, Headers, Stored
 from kafka.conftest import RunningGroup
@@ -15,13 +15,12 @@ from offsetzero.consumers.facts import FactsReader
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.positions import Facts
 from offsetzero.consumers.resources import Resources
-from offsetzero.errors import PublishError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool
 from offsetzero.store.starts import Place
-from offsetzero.topics import catalogue, cluster
+from offsetzero.topics import catalogue, cluster, offsets
 from offsetzero.topics.names import Names
 from support import wait_until
 
@@ -44,31 +43,41 @@ class RealGate:
 
 
 class HeldConsumer(Consumer):
-    """The client, whose polling thread a test can hold up."""
+    """The client, whose polling thread a test can hold up; it tells when it has to give something up."""
 
-    held: threading.Event  # set while it may poll
+    free: threading.Event
+    gives_up: threading.Event
 
     def poll(self, timeout: float = -1) -> Any:
-        self.held.wait()
+        self.free.wait()
         return super().poll(timeout)
+
+    def subscribe(self, topics: list[str], *, on_revoke: Callable[..., None], **callbacks: Any) -> None:
+        def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self.gives_up.set()
+            on_revoke(consumer, partitions)
+
+        super().subscribe(topics, on_revoke=revoked, **callbacks)
 
 
 class RefusingProducer(LogProducer):
-    """The producer, whose appends a test can have refused."""
+    """The producer; a test can have its appends go where nobody takes them."""
 
     refuses: Callable[[], bool]
 
     def produce(self, topic: str, **record: Any) -> Delivery:
-        if self.refuses():
-            raise PublishError(f"{topic}: refused by the test")
-        return super().produce(topic, **record)
+        return super().produce(topic, **{**record, "partition": 9_999} if self.refuses() else record)
 
 
 class RealMember(RunningGroup):
     """A member in a thread of this process."""
 
+    def has_to_give_up(self) -> bool:
+        return self.gives_up.is_set()
+
     def __init__(self, group: ConsumerGroup, settings: Settings, resources: "ClientResources") -> None:
         self.free = resources.free
+        self.gives_up = resources.gives_up
         super().__init__(group, settings, resources)
 
 
@@ -84,11 +93,12 @@ class ClientResources(Resources):
         super().__init__(settings)
         self.free = threading.Event()
         self.free.set()
+        self.gives_up = threading.Event()
         self._log = log
 
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         made = HeldConsumer({**config}, logger=LOGGER)
-        made.held = self.free
+        made.free, made.gives_up = self.free, self.gives_up
         return made
 
     def producer(self, **options: Any) -> LogProducer:
@@ -199,13 +209,8 @@ class ClientLog:
 
     def offsets(self, places: Sequence[Place]) -> dict[Place, int | None]:
         """Committed ones."""
-        name = self._names.group(GROUP)
-        asked = [TopicPartition(self._names.topic(topic), number) for topic, number in places]
-        answer = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name, asked)])[name].result(10)
-        return {
-            (self._names.strip(one.topic) or one.topic, one.partition): one.offset if one.offset >= 0 else None
-            for one in answer.topic_partitions
-        }
+        found = offsets.committed(self.settings, GROUP, places)
+        return {place: found[place].offset if place in found else None for place in places}
 
     def ends(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
         """Of a partition each."""

@@ -49,6 +49,10 @@ class Member(Protocol):
     error: BaseException | None
     """What it ended with by itself."""
 
+    def has_to_give_up(self) -> bool:
+        """Whether it was told that partitions are taken from it."""
+        ...
+
     def stop(self) -> list[Record]:
         """End it in order; the records that were left."""
         ...

@@ -129,7 +129,8 @@ def test_what_runs_is_done_and_committed_before_its_partition_goes(log: Log, jou
     first = log.join(journal.group("a", lambda *_: gate.wait(), concurrency=log.partitions))
     log.until(lambda: len(journal.calls) == log.partitions, "a running handler for each partition")
     second = log.join(journal.group("b"))
-    put(log, 0, "behind"), put(log, log.partitions - 1, "behind")
+    log.until(first.has_to_give_up, "the rebalance")
+    assert {call.member for call in journal.calls} == {"a"}
     gate.open()
     caught_up(log)
     log.until(lambda: _both_work(log, journal), "work of both members")
