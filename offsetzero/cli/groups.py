@@ -37,8 +37,8 @@ def run_group(
     from offsetzero.consumers import registry
     from offsetzero.consumers.runtime import GroupRuntime
 
-    config = settings.load(needs=frozenset({"kafka", "database"}))
     group = registry.load(name)
+    config = settings.load(needs=frozenset({"kafka", "database"} if group.database else {"kafka"}))
     logs.configure(process=group.name, form=config.log_format, level=config.log_level)
     runtime = GroupRuntime(group, config)
     spare_the_collector()

@@ -1,15 +1,22 @@
 """A Kafka-transactional group that makes an event of each event; run by tests, and by processes that they kill."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from offsetzero.consumers import making, transactional
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.retry.failures import Poison, Transient
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.event import Event
@@ -60,8 +67,6 @@ def read_all(settings: Settings, topic: str, isolation: str = "read_committed") 
     name = Names(settings.kafka.namespace).topic(topic)
     try:
         places = consumer.list_topics(name, 10).topics[name].partitions
-        from confluent_kafka import TopicPartition
-
         consumer.assign([TopicPartition(name, number, 0) for number in places])
         found, open_partitions = [], set(places)
         while open_partitions:
@@ -86,5 +91,83 @@ def outputs(settings: Settings) -> "Counter[str]":
     return Counter(record["ce_causationid"] for record in read_all(settings, "enriched"))
 
 
-if os.environ.get("OZ_TEST_ENRICHER"):
+class Members:
+    """Members of the group in processes of their own; ended at the end of a `with` block.
+
+    Args:
+        settings: of the test.
+        environment: for all of them: `OZ_TEST_PAUSE` seconds in each handler, `OZ_TEST_DIE` a step of a transaction.
+    """
+
+    def __init__(self, settings: Settings, **environment: str) -> None:
+        self._log = (settings.home / "members.log").open("ab")
+        self.running: list[subprocess.Popen[bytes]] = []
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("OFFSETZERO_")},
+            "OFFSETZERO_HOME": str(settings.home),
+            "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+            "OFFSETZERO_KAFKA__NAMESPACE": settings.kafka.namespace,
+            "OFFSETZERO_KAFKA__GROUP_PROTOCOL": settings.kafka.group_protocol,
+            "OFFSETZERO_KAFKA__OPTIONS": json.dumps(settings.kafka.options),
+            "OFFSETZERO_RETRY__DELAYS": json.dumps(settings.retry.delays),
+            "OZ_TEST_ENRICHER": "1",
+            **environment,
+        }
+
+    def start(self, **environment: str) -> "subprocess.Popen[bytes]":
+        """One more."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "offsetzero", "groups", "run", "enriching:enricher"],
+            cwd=Path(__file__).parent,
+            env={**self._environment, **environment},
+            stdout=self._log,
+            stderr=self._log,
+        )
+        self.running.append(process)
+        return process
+
+    def kill(self, process: "subprocess.Popen[bytes]") -> None:
+        """End one with no chance to do anything."""
+        self.running.remove(process)
+        process.kill()
+        process.wait()
+
+    def __enter__(self) -> "Members":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
+        self._log.close()
+
+
+def _die_at(step: str) -> None:
+    """Have this process killed at a step of its first transaction with records in it: before it, or `after-commit`."""
+    appended = False
+    when, _, name = step.rpartition("-")
+    original, produce = getattr(TransactionalProducer, name), TransactionalProducer.produce
+
+    def note(self: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal appended
+        appended = True
+        return produce(self, *arguments, **options)
+
+    def die(self: Any, *arguments: Any, **options: Any) -> Any:
+        if when == "after":
+            original(self, *arguments, **options)
+        if appended:
+            self.flush(10.0)  # the records are in the log, with no end of their transaction
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None if when == "after" else original(self, *arguments, **options)
+
+    setattr(TransactionalProducer, name, die)
+    TransactionalProducer.produce = note  # type: ignore[method-assign]
+
+
+if os.environ.get("OZ_TEST_ENRICHER"):  # short times, so that much happens in a test
+    making.TRANSACTION_SECONDS = 4.0
+    transactional.WORK_SECONDS = 0.05
+    if os.environ.get("OZ_TEST_DIE"):
+        _die_at(os.environ["OZ_TEST_DIE"])
     enricher = make()
