@@ -27,6 +27,8 @@ from offsetzero.consumers.transaction import is_async
 
 _OURS = str(Path(__file__).parent)
 _LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), "<"})
+TIMED_OUT = "handler-timeout"
+"""The reason of the failure that becomes of a handling that was given up."""
 CANCEL_SECONDS = 5.0  # for PostgreSQL to take the order to end a statement
 
 

@@ -9,6 +9,7 @@ from psycopg_pool import PoolTimeout
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
 from offsetzero.consumers import steps
+from offsetzero.consumers.atwork import TIMED_OUT
 from offsetzero.consumers.calls import Call
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
@@ -25,6 +26,8 @@ from offsetzero.store.database import Pool
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, run
 from offsetzero.topics.names import Names
+
+PROBE_SECONDS = 5.0  # for our own database to show that it is not what took so long
 
 log = logs.get(__name__)
 
@@ -66,12 +69,26 @@ class Settler:
     def end(self, call: Call, failure: Failure) -> Ending:
         """Settle, and say how the work on the record ended; raises nothing."""
         try:
+            if failure.reason == TIMED_OUT and not call.record.appended:
+                self._ask_database(call.record)
             return Ending.DONE if self.settle(call, failure) else Ending.LEFT
         except NotNow as error:
             return not_now(call.record, error)
         except Exception:  # an error of ours: it stops its partition, with a line a second, rather than the group
             log.exception("settling failed", record=str(call.record))
             return Ending.AGAIN
+
+    def _ask_database(self, record: Record) -> None:
+        """Where the database itself has held the handler up, it is called again, with the same attempt."""
+        if self._pool is None:
+            return
+        try:
+            with self._pool.connection(PROBE_SECONDS) as connection:
+                connection.execute("SELECT 1")
+        except (psycopg.Error, PoolTimeout) as error:
+            if is_away(error):
+                record.failed = None
+                raise NotNow from error
 
     def settle(self, call: Call, failure: Failure) -> bool:
         """Retry, dead-letter or fail a record. May be called again for it after `NotNow`: what is done stays done.

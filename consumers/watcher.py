@@ -7,6 +7,7 @@ from typing import Protocol
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
+from offsetzero.consumers.atwork import TIMED_OUT
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
@@ -19,7 +20,6 @@ from offsetzero.settings import GroupSettings
 from offsetzero.store.starts import Place
 
 LOOK_SECONDS = 1.0
-TIMED_OUT = "handler-timeout"
 MAX_LATE = 100
 """Functions that were given up and have not ended, before the group stops: each holds a thread and its memory."""
 MAX_SHOWN = 20  # stuck records in the metrics: they have labels of their own

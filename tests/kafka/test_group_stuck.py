@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effects, uploaded
+from kafka.test_group_database import database_away
 from prometheus_client import REGISTRY
 
 from offsetzero.clock import SYSTEM
@@ -61,6 +62,11 @@ def note(event: DocumentUploaded, ctx: Context, name: str | None = None) -> None
 
 def notes(database: psycopg.Connection) -> "Counter[str]":
     return Counter(row[1] for row in effects(database))
+
+
+def doings(member: RunningGroup) -> list[str]:
+    """What the heads of line are doing."""
+    return [part["head"]["doing"] for part in member.runtime.health().body["partitions"] if part["head"]]
 
 
 def sleeps(_ctx: Context) -> None:
@@ -404,6 +410,38 @@ def test_what_a_late_handler_publishes_is_not_published(settings: Settings, runn
         wait_until(lambda: behind(settings) == 0, what="lag 0")
     ends = {one.topic: one.high for one in lag.group_offsets(settings, "audit", ["documents"])}
     assert sum(one.high for one in lag.group_offsets(settings, "audit", ["documents"])) == 2, ends
+
+
+def test_a_time_out_while_the_database_is_away_counts_no_attempt(
+    settings: Settings, running: Running, postgres_url: str
+) -> None:
+    url = settings.database_url.get_secret_value()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE effects (n bigserial, document_id uuid, note text, attempt int)")
+    audit, gate, calls = ConsumerGroup("audit", tiers=TIERS, timeout=1.0), Gate(), list[int]()
+
+    @audit.prepare(DocumentUploaded)
+    def look(event: DocumentUploaded, ctx: Context) -> None:
+        calls.append(ctx.attempt)
+        if len(calls) == 1:
+            gate.wait()
+
+    @audit.handler(DocumentUploaded)
+    def handle(event: DocumentUploaded, ctx: Context) -> None:
+        note(event, ctx)
+
+    with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
+        publisher.publish(uploaded(name="held up")).result(10)
+        assert gate.reached.wait(30)
+        with database_away(postgres_url, url.rpartition("/")[2]):
+            wait_until(lambda: member.runtime.health().body["handlers"]["given_up"] == 1, what="the limit")
+            wait_until(lambda: "waiting" in doings(member), what="that it waits for the database")
+        with psycopg.connect(url, autocommit=True) as connection:
+            rows = await_effects(connection, 1)
+        gate.go.set()
+        wait_until(lambda: behind(settings) == 0, what="lag 0")
+    assert [row[2] for row in rows] == [1]
+    assert set(calls) == {1}
 
 
 def test_a_group_stops_when_too_many_handlers_that_were_given_up_do_not_end(
