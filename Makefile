@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test nightly-properties bench bench-replay check format lock clean
+.PHONY: help demo compose-demo up test simulate nightly-properties bench bench-replay check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ bench: $(READY) ## Measure the runtime beside other ways of consuming (ARGS='--r
 EVENTS ?= 10000000
 bench-replay: $(READY) ## Read a log of EVENTS (10,000,000) from offset zero and watch the memory
 	@$(BIN)/python benchmarks/runtime --rows replay --events $(EVENTS) $(ARGS)
+
+SEEDS ?= 1000
+SEED ?=
+simulate: $(READY) ## Drive the consumer runtime through seeded faults (SEEDS=1000 of them, or SEED=123 to see one)
+	@PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
 	@$(BIN)/ruff check

@@ -1,0 +1,70 @@
+"""Stands for Kafka's AdminClient, as far as the runtime asks it: ids of topics, ends of logs, committed offsets."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from offsetzero.consumers.facts import ClusterFacts
+from offsetzero.settings import Settings
+from offsetzero.store.database import Pool
+from simulation.faults import Answer
+from simulation.world import World
+
+
+class SimAdmin:
+    """The answers are there when a call returns; it takes its time, and may come back without."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        count = self._world.log.partitions
+        return self._answers(
+            {name: SimpleNamespace(topic_id=topic_id(name), partitions=range(count)) for name in topics.topic_names}
+        )
+
+    def list_consumer_group_offsets(
+        self, requests: Sequence[ConsumerGroupTopicPartitions], **_: Any
+    ) -> dict[str, Future[Any]]:
+        committed = self._world.coordinator.committed
+        places = [TopicPartition(*place, *committed[place]) for place in committed]
+        return self._answers({one.group_id: SimpleNamespace(topic_partitions=places) for one in requests})
+
+    def list_offsets(
+        self, requests: Mapping[TopicPartition, OffsetSpec], **_: Any
+    ) -> dict[TopicPartition, Future[Any]]:
+        latest = type(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        found = {}
+        for one in sorted(requests, key=lambda one: (one.topic, one.partition)):
+            end = self._world.log[one.topic, one.partition].end
+            found[one] = SimpleNamespace(offset=end if isinstance(requests[one], latest) else 0)
+        return self._answers(found)
+
+    def _answers(self, found: dict[Any, Any]) -> dict[Any, Future[Any]]:
+        self._world.baton.step()
+        lost = self._world.faults.answer("admin") is not Answer.OK
+        futures: dict[Any, Future[Any]] = {}
+        for name, result in found.items():
+            future = futures[name] = Future()
+            if lost:
+                future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            else:
+                future.set_result(result)
+        return futures
+
+
+class SimFacts(ClusterFacts):
+    """The real reader of facts, which asks a simulated cluster and database."""
+
+    def __init__(self, world: World, group: str, topics: Sequence[str], latest: Sequence[str], pool: Pool | None):
+        super().__init__(Settings(), group, topics, latest, pool)
+        self._admin = SimAdmin(world)  # type: ignore[assignment]
+
+
+def topic_id(name: str) -> str:
+    """The id of a topic."""
+    return f"id-of-{name}"

@@ -1,0 +1,121 @@
+"""Stands for PostgreSQL: transactions on `processed_events` and on the handlers' effects, nothing else.
+
+A claim of a row that another transaction has inserted waits for that one's end, as a unique index makes it. A commit
+may be answered, lost, or carried out without an answer; while the database is away every statement fails.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import psycopg
+
+from offsetzero.store import starts
+from simulation.baton import Process, Task
+from simulation.world import World
+
+Key: TypeAlias = tuple[Any, ...]  # group, generation, source, event id, redrive number
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """What a transaction has written and will show when it commits."""
+
+    process: Process
+    outcomes: dict[Key, str] = field(default_factory=dict)
+    effects: list[str] = field(default_factory=list)
+    waits_for: "Transaction | None" = None
+    over: bool = False
+    waiting: list[Task] = field(default_factory=list)
+
+
+class Starts:
+    """The table `group_starts`, of one group; its short transactions are taken for statements."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], tuple[str, int, bool]] = {}
+
+    def answer(self, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if text == starts._SELECT:
+            return [
+                (*place, topic_id, at, True if done else None) for place, (topic_id, at, done) in self._rows.items()
+            ]
+        if text == starts._CONFIRM:
+            for place in zip(*parameters[:2], strict=True):
+                topic_id, at, _ = self._rows[place]
+                self._rows[place] = topic_id, at, True
+        else:
+            for topic, number, *row in zip(*parameters[1:], strict=True):
+                self._rows.setdefault((topic, number), tuple(row))
+        return []
+
+
+class SimDatabase:
+    """The server."""
+
+    def __init__(self, world: World) -> None:
+        self.outcomes: dict[Key, str] = {}
+        self.ended: dict[str, str] = {}
+        """The outcome of each event, by its id, once it is committed."""
+        self.starts = Starts()
+        self.away = False
+        self._world = world
+        self._baton = world.baton
+        self._open: list[Transaction] = []
+        self._claims: dict[Key, Transaction] = {}
+
+    def begin(self, process: Process) -> Transaction:
+        transaction = Transaction(process)
+        self._open.append(transaction)
+        return transaction
+
+    def end(self, transaction: Transaction, *, commit: bool) -> None:
+        """Commit or roll back; who waited for it goes on."""
+        if transaction.over:
+            return
+        transaction.over = True
+        self._open.remove(transaction)
+        for key in transaction.outcomes:
+            self._claims.pop(key, None)
+        if commit:
+            self.outcomes.update(transaction.outcomes)
+            self.ended.update((key[3], outcome) for key, outcome in transaction.outcomes.items())
+            for event_id in transaction.effects:
+                self._world.laws.effect(event_id)
+        for task in transaction.waiting:
+            self._baton.wake(task)
+
+    def claim(self, transaction: Transaction, key: Key, outcome: str) -> bool:
+        """Insert a row unless it is there; waits for a transaction that has inserted it."""
+        while (other := self._claims.get(key)) not in (None, transaction):
+            assert other is not None
+            seen: Transaction | None = other
+            while seen is not None:
+                if seen is transaction:
+                    raise psycopg.errors.DeadlockDetected("deadlock detected")
+                seen = seen.waits_for
+            transaction.waits_for = other
+            other.waiting.append(self._baton.current)
+            self._baton.block()
+            transaction.waits_for = None
+            if transaction.over:
+                raise psycopg.OperationalError("the connection is lost")
+        if key in self.outcomes or key in transaction.outcomes:
+            return False
+        self._claims[key] = transaction
+        transaction.outcomes[key] = outcome
+        return True
+
+    def go_away(self) -> None:
+        """Stop serving; open transactions are rolled back."""
+        self.away = True
+        for transaction in list(self._open):
+            self.end(transaction, commit=False)
+
+    def come_back(self) -> None:
+        self.away = False
+
+    def forget(self, process: Process) -> None:
+        """Notice that a process is dead: its transactions are rolled back."""
+        for transaction in [one for one in self._open if one.process is process]:
+            self.end(transaction, commit=False)

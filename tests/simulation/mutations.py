@@ -1,0 +1,160 @@
+"""Rules of the runtime, switched off one by one: what the simulation must find, or it would prove nothing."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from offsetzero.consumers import membership
+from offsetzero.consumers.commits import Commits
+from offsetzero.consumers.database import DatabaseEffects
+from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.lanes import KeyLanes
+from offsetzero.consumers.membership import Membership
+from offsetzero.consumers.pressure import Pressure
+from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.run import Ending
+from offsetzero.consumers.settle import Settler
+from offsetzero.store import processed
+from simulation.producer import SimDelivery
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A rule that is switched off.
+
+    Attributes:
+        rule: what the runtime does otherwise.
+        apply: switches it off.
+        found: what the law that breaks says; one of these.
+    """
+
+    rule: str
+    apply: Callable[[pytest.MonkeyPatch], None]
+    found: tuple[str, ...]
+
+
+def _highest_done(patch: pytest.MonkeyPatch) -> None:
+    """confluentinc/parallel-consumer#826: the highest offset seen was committed."""
+
+    def committable(self: OwnedPartition) -> int | None:
+        done = [record.offset + 1 for record in self._undone if record.done]
+        return max(done, default=self._undone[0].offset if self._undone else self.position)
+
+    patch.setattr(OwnedPartition, "committable", committable)
+
+
+def _no_ownership(patch: pytest.MonkeyPatch) -> None:
+    """karafka#3220: a revoked owner still dead-lettered."""
+    patch.setattr(OwnedPartition, "active", property(lambda _: True, lambda _, value: None))
+
+
+def _no_acknowledgement(patch: pytest.MonkeyPatch) -> None:
+    """arroyo: committed past a dead letter that was never delivered."""
+    patch.setattr(SimDelivery, "result", lambda _, timeout=None: None)
+
+
+def _no_dedupe(patch: pytest.MonkeyPatch) -> None:
+    def claim(*given: Any) -> Generator[Any, Any, bool]:
+        yield processed._INSERT, (*given[0]._key(), given[1].value)
+        return True
+
+    def claim_all(identities: Any, outcome: Any) -> Generator[Any, Any, list[bool]]:
+        for identity in identities:
+            yield from claim(identity, outcome)
+        return [True] * len(identities)
+
+    patch.setattr(processed, "claim", claim)
+    patch.setattr(processed, "claim_all", claim_all)
+
+
+def _commit_what_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """librdkafka#5604: offsets of partitions that are no longer owned."""
+    original = Membership.on_lost
+
+    def on_lost(self: Membership, consumer: Any, partitions: Any) -> None:
+        self._commits.commit_now(consumer, self._assignment.stays())
+        original(self, consumer, partitions)
+
+    patch.setattr(Membership, "on_lost", on_lost)
+
+
+def _no_lanes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeyLanes, "add", lambda self, record: self._ready.append(record))
+    patch.setattr(KeyLanes, "_free", lambda self, key: None)
+
+
+def _no_wake_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_call_workers", lambda self: None)
+
+
+def _no_bound(patch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka-python#759: prefetch fills memory."""
+    patch.setattr(Pressure, "room", lambda self, partitions: 500)
+
+
+def _payloads_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Record, "free", lambda self: None)
+
+
+def _failed_commit_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Commits, "_failed", lambda self, partitions, error: None)
+
+
+def _outages_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DatabaseEffects, "is_away", lambda self, error, record: False)
+
+
+def _markers_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """parallel-consumer#329: transaction markers, and lag never 0."""
+    patch.setattr(OwnedPartition, "reach", lambda self, position: None)
+
+
+def _stays_paused(patch: pytest.MonkeyPatch) -> None:
+    """quix-streams#1124: a partition stays paused, and the application looks healthy."""
+    patch.setattr(Pressure, "resume", lambda self, partitions, reason: None)
+
+
+def _no_bound_on_revoke(patch: pytest.MonkeyPatch) -> None:
+    """spring-kafka#2542: polling stops for as long as a handler likes."""
+    patch.setattr(membership, "REVOKE_SECONDS", 1000.0)
+
+
+def _undone_counts_as_done(patch: pytest.MonkeyPatch) -> None:
+    """ag2ai/faststream#1980: "no ack" is lost when a later success commits past it."""
+    original = Dispatcher._finish
+    patch.setattr(Dispatcher, "_finish", lambda self, record, done: original(self, record, done=True))
+
+
+def _failed_settling_is_done(patch: pytest.MonkeyPatch) -> None:
+    """spring-kafka#1494: the dead letter could not be published, and was committed anyway."""
+    original = Settler.end
+
+    def end(self: Settler, call: Any, failure: Any) -> Ending:
+        ending = original(self, call, failure)
+        return Ending.DONE if ending is Ending.AGAIN else ending
+
+    patch.setattr(Settler, "end", end)
+
+
+MUTATIONS = {
+    "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
+    "no-ownership": Mutation("work only on what is owned", _no_ownership, ("having lost", "that it has lost")),
+    "no-acknowledgement": Mutation("await the broker's answer", _no_acknowledgement, ("which is not done",)),
+    "no-dedupe": Mutation("claim each event", _no_dedupe, ("a second effect",)),
+    "commit-lost": Mutation("commit nothing in on_lost", _commit_what_is_lost, ("which it has lost",)),
+    "no-lanes": Mutation("one record of a key at a time", _no_lanes, ("is in work", "out of order")),
+    "no-wake-up": Mutation("wake workers", _no_wake_up, ("not done after",)),
+    "no-bound": Mutation("bound what is in flight", _no_bound, ("in memory",)),
+    "payloads-kept": Mutation("free done records", _payloads_kept, ("in memory",)),
+    "failed-commit": Mutation("repeat a failed commit", _failed_commit_forgotten, ("is committed at",)),
+    "outages-count": Mutation("consume no attempt in an outage", _outages_count, ("though it never fails",)),
+    "markers": Mutation("count positions, not records", _markers_not_counted, ("is committed at", "stalled")),
+    "stays-paused": Mutation("resume what was paused", _stays_paused, ("paused by",)),
+    "revoke-unbounded": Mutation(
+        "bound the wait in on_revoke", _no_bound_on_revoke, ("did not poll", "ended as applied")
+    ),
+    "undone-is-done": Mutation("leave undone what was not settled", _undone_counts_as_done, ("which is not done",)),
+    "settled-anyway": Mutation("stop at a refused append", _failed_settling_is_done, ("which is not done",)),
+}

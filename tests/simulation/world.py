@@ -1,0 +1,46 @@
+"""All that one run consists of: the servers, the laws, the members; it is there so that each finds the others."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from simulation.baton import Baton, Process
+from simulation.faults import Faults
+from simulation.group import Coordinator
+from simulation.log import Log
+
+if TYPE_CHECKING:
+    from simulation.consumer import SimConsumer
+    from simulation.plan import Plan
+
+GROUP = "audit"
+SOURCES = ["documents", "documents.bulk"]
+TIERS = {"retry-1m": 0.4, "retry-10m": 1.1}
+RETRIES = [f"{GROUP}.{tier}" for tier in TIERS]
+DEAD = f"{GROUP}.dlq"
+
+
+class World:
+    """One run.
+
+    Args:
+        plan: what happens in it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        from simulation.database import SimDatabase
+        from simulation.laws import Laws
+
+        self.plan = plan
+        self.baton = Baton(random.Random(f"{plan.seed} schedule"), plan.pace)
+        self.faults = Faults(self.baton.dice)
+        self.log = Log([*SOURCES, *RETRIES, DEAD], plan.partitions)
+        self.laws = Laws(self)
+        self.database = SimDatabase(self)
+        self.coordinator = Coordinator(self.baton, self.log, classic=plan.classic, on_commit=self.laws.commits)
+        self.consumers: list[SimConsumer] = []
+
+    def consumer_of(self, process: Process) -> SimConsumer | None:
+        """The Kafka client of a process."""
+        return next((one for one in self.consumers if one.name == process.name), None)
