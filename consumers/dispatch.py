@@ -52,7 +52,7 @@ class Dispatcher:
         self._bytes = 0
         self._waiting = 0
         self._waiting_bytes = 0
-        self._runs: set[Run] = set()
+        self._runs: dict[Run, None] = {}  # in the order in which they were taken
         self._seconds = RUN_SECONDS  # average of a record; the first run is of one
 
     def on_runnable(self, wake: Callable[[], None]) -> None:
@@ -153,7 +153,7 @@ class Dispatcher:
                     continue
                 run.running = ()
                 self._relieve(run)
-                self._runs.discard(run)
+                self._runs.pop(run, None)
                 self._seconds += _WEIGHT * ((now - run.taken_at) / run.count - self._seconds)
             self._call_workers()
             self._room.notify_all()
@@ -221,7 +221,7 @@ class Dispatcher:
                 return False
             run.abandoned = True
             self._relieve(run)
-            self._runs.discard(run)
+            self._runs.pop(run, None)
             if len(run.running) == 1:
                 run.running[0].failed = failure
             for record in run.running:
@@ -331,7 +331,7 @@ class Dispatcher:
         if not records:
             return None
         run = Run(records, self._clock.monotonic(), whole=self._whole)
-        self._runs.add(run)
+        self._runs[run] = None
         return run
 
     def _relieve(self, run: Run) -> bool:
