@@ -1,6 +1,6 @@
 """The facts about a group's partitions, from the cluster and the database. Blocks: for a thread that may wait."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -18,6 +18,7 @@ from offsetzero.store.starts import Place, Start
 from offsetzero.topics import offsets
 from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
+from offsetzero.topics.offsets import Committed
 
 KAFKA_SECONDS = 5.0  # for one request
 POOL_SECONDS = 2.0  # for a connection
@@ -78,7 +79,7 @@ class ClusterFacts:
             lacking = [place for place in every if place not in known] if self._connections else []
             existing = frozenset(every)
             wanted = {*lacking, *(place for place in places if place in existing)}
-            committed = offsets.committed(self._settings, self._group, every, timeout=KAFKA_SECONDS)
+            committed = self._committed(every)
             low, high = (
                 offsets.ends(admin, self._names, wanted, spec, timeout=KAFKA_SECONDS)
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -126,6 +127,9 @@ class ClusterFacts:
             return {}
         with self._connections.connection(POOL_SECONDS) as connection:
             return run(connection, starts.of_group(self._group))
+
+    def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:
+        return offsets.committed(self._settings, self._group, places, timeout=KAFKA_SECONDS)
 
     @contextmanager
     def _cluster(self) -> Generator[AdminClient]:

@@ -1,17 +1,21 @@
 """Stands for Kafka's AdminClient, as far as the runtime asks it: ids of topics, ends of logs, committed offsets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.consumers.facts import ClusterFacts
+from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool
+from offsetzero.topics.offsets import Committed, _marked
 from simulation.faults import Answer
+from simulation.log import Place
 from simulation.world import World
 
 
@@ -26,13 +30,6 @@ class SimAdmin:
         return self._answers(
             {name: SimpleNamespace(topic_id=topic_id(name), partitions=range(count)) for name in topics.topic_names}
         )
-
-    def list_consumer_group_offsets(
-        self, requests: Sequence[ConsumerGroupTopicPartitions], **_: Any
-    ) -> dict[str, Future[Any]]:
-        committed = self._world.coordinator.committed
-        places = [TopicPartition(*place, *committed[place]) for place in committed]
-        return self._answers({one.group_id: SimpleNamespace(topic_partitions=places) for one in requests})
 
     def list_offsets(
         self, requests: Mapping[TopicPartition, OffsetSpec], **_: Any
@@ -62,7 +59,18 @@ class SimFacts(ClusterFacts):
 
     def __init__(self, world: World, group: str, topics: Sequence[str], latest: Sequence[str], pool: Pool | None):
         super().__init__(Settings(), group, topics, latest, pool)
-        self._admin = SimAdmin(world)  # type: ignore[assignment]
+        self._world = world
+
+    def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:
+        self._world.baton.step()
+        if self._world.faults.answer("admin") is not Answer.OK:
+            raise TopicError("committed offsets: no answer")
+        found = self._world.coordinator.committed
+        return {place: Committed(found[place][0], _marked(found[place][1])) for place in places if place in found}
+
+    @contextmanager
+    def _cluster(self) -> Generator[Any]:
+        yield SimAdmin(self._world)
 
 
 def topic_id(name: str) -> str:
