@@ -17,7 +17,7 @@ import platformdirs
 import report
 from measure import Bench, say
 from rows import cost, effect, keys, noop, pauses, poison, replay, waiting
-from venvs import PEERS, NotInstalled, Venvs
+from venvs import Venvs
 
 from servers import servers
 
@@ -66,7 +66,8 @@ def main() -> None:
                 found["rows"][name] = _row(ROWS[name], bench, arguments)
         finally:
             bench.remove_topics()
-    found |= {"left_out": bench.left_out, "versions": _versions(venvs)}
+    found["left_out"] = bench.left_out
+    found["versions"] = {**earlier.get("versions", {}), "offsetzero": report.versions(), **venvs.versions()}
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.write:
@@ -87,16 +88,6 @@ def _row(row: ModuleType, bench: Bench, arguments: argparse.Namespace) -> dict[s
     entry["load"].append(os.getloadavg()[0])
     print(f"\n### {row.TITLE}\n\n{row.show(entry['found'])}\n", flush=True)
     return entry
-
-
-def _versions(venvs: Venvs) -> dict[str, dict[str, str]]:
-    versions = {"offsetzero": report.versions()}
-    for name in PEERS:
-        try:
-            versions[name] = venvs.versions(name)
-        except NotInstalled:
-            continue
-    return versions
 
 
 if __name__ == "__main__":

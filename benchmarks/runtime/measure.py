@@ -134,6 +134,8 @@ class Bench:
         load = os.getloadavg()[0]
         command, group = self.command(contestant, name, of)
         result = {**run(command, beside, seconds), "group": group, "load": load}
+        if result.get("uncommitted"):
+            result["problems"].append(f"{result['uncommitted']:,} events not committed at the end")
         say(f"  {contestant.name}: {_brief(result)}")
         return result
 

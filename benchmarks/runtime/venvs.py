@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SECONDS = 300.0
-_CLIENTS = ("confluent-kafka", "fastavro")
+_SAME = ("confluent-kafka", "fastavro", "psycopg", "psycopg-binary")
 
 
 @dataclass(frozen=True)
 class Packages:
-    """What one environment holds: besides these, the versions of confluent-kafka and fastavro that offsetzero has."""
+    """What one environment holds: these, and what offsetzero has of the client, fastavro and psycopg."""
 
     pins: Sequence[str]
     options: Sequence[str] = ()
@@ -44,6 +44,7 @@ class Venvs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._failed: dict[str, str] = {}
+        self._used: set[str] = set()
 
     def python(self, name: str) -> Path:
         """The interpreter of an environment.
@@ -64,10 +65,14 @@ class Venvs:
                 self._failed[name] = said.strip().splitlines()[-1][:300]
                 raise NotInstalled(self._failed[name]) from error
             ready.write_text(lines)
+        self._used.add(name)
         return home / "bin" / "python"
 
-    def versions(self, name: str) -> dict[str, str]:
-        """The pinned packages that are installed."""
+    def versions(self) -> dict[str, dict[str, str]]:
+        """The pinned packages of each environment that was used."""
+        return {name: self._versions(name) for name in PEERS if name in self._used}
+
+    def _versions(self, name: str) -> dict[str, str]:
         listed = _run(str(self.python(name)), "-m", "pip", "list", "--format=freeze")
         found = dict(line.split("==", 1) for line in listed.splitlines() if "==" in line)
         pins = [pin.split("==")[0].split("[")[0] for pin in _pins(PEERS[name])]
@@ -76,7 +81,7 @@ class Venvs:
 
 def _pins(packages: Packages) -> list[str]:
     own = {pin.split("==")[0] for pin in packages.pins}
-    return [*packages.pins, *(f"{name}=={importlib.metadata.version(name)}" for name in _CLIENTS if name not in own)]
+    return [*packages.pins, *(f"{name}=={importlib.metadata.version(name)}" for name in _SAME if name not in own)]
 
 
 def _make(home: Path, packages: Packages) -> None:

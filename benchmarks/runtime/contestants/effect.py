@@ -3,14 +3,26 @@
 from collections.abc import Sequence
 
 import psycopg
+from confluent_kafka import Message
 
 TABLE = (
     "CREATE TABLE IF NOT EXISTS bench_effects (number bigint NOT NULL, document_id uuid NOT NULL, name text NOT NULL)"
+)
+CLAIM = (
+    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
+    " SELECT %s, 1, source, event_id, 0, 'applied' FROM unnest(%s::text[], %s::text[]) AS claimed (source, event_id)"
+    " ORDER BY source, event_id ON CONFLICT DO NOTHING RETURNING source, event_id"
 )
 ONE = "INSERT INTO bench_effects (number, document_id, name) VALUES (%s, %s, %s)"
 MANY = (
     "INSERT INTO bench_effects (number, document_id, name) SELECT * FROM unnest(%s::bigint[], %s::uuid[], %s::text[])"
 )
+
+
+def identity(message: Message) -> tuple[str, str]:
+    """Source and id of an event."""
+    headers = dict(message.headers())
+    return headers["ce_source"].decode(), headers["ce_id"].decode()
 
 
 def prepare(database_url: str) -> None:

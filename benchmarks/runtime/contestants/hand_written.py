@@ -7,11 +7,6 @@ import psycopg
 from confluent_kafka import Consumer, KafkaException, Message
 from contract import BATCH, NUMBER, Meter, arguments, decode, report
 
-CLAIM = (
-    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
-    " SELECT %s, 1, source, event_id, 0, 'applied' FROM unnest(%s::text[], %s::text[]) AS claimed (source, event_id)"
-    " ORDER BY source, event_id ON CONFLICT DO NOTHING RETURNING source, event_id"
-)
 args = arguments(database={"required": True}, way={"choices": ["batch", "single"], "default": "batch"})
 meter = Meter(args.count)
 effect.prepare(args.database)
@@ -26,17 +21,11 @@ consumer = Consumer(
 )
 
 
-def identity(message: Message) -> tuple[str, str]:
-    """Source and id of an event."""
-    headers = dict(message.headers())
-    return headers["ce_source"].decode(), headers["ce_id"].decode()
-
-
 def apply(connection: psycopg.Connection[Any], messages: list[Message]) -> None:
     """Both statements."""
-    events = {identity(message): decode(message.value()) for message in messages}
+    events = {effect.identity(message): decode(message.value()) for message in messages}
     sources, ids = zip(*events, strict=True)
-    new = [events[row] for row in connection.execute(CLAIM, (args.group, list(sources), list(ids))).fetchall()]
+    new = [events[row] for row in connection.execute(effect.CLAIM, (args.group, list(sources), list(ids))).fetchall()]
     columns = [[event[name] for event in new] for name in (NUMBER, "document_id", "name")]
     if args.way == "batch":
         connection.execute(effect.MANY, columns)

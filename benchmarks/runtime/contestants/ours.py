@@ -11,6 +11,7 @@ from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.runtime import GroupRuntime
 from offsetzero.settings import GroupSettings, KafkaSettings, Settings
+from offsetzero.topics.lag import group_offsets
 
 SOURCE = "documents"
 
@@ -38,7 +39,7 @@ def run(
         limits: settings of one process's groups.
 
     Returns:
-        What the runtime itself counted.
+        What the runtime itself counted, and how much of the topic the group has not committed.
     """
     logs.configure(process=group.name, level="WARNING")
     namespace = args.topic.removesuffix(SOURCE)
@@ -56,7 +57,8 @@ def run(
 
     meter.done = done
     runtime.run()
-    return {"pauses": pauses[0]}
+    places = group_offsets(settings, group.name, [SOURCE])
+    return {"pauses": pauses[0], "uncommitted": sum(one.lag for one in places)}
 
 
 def _total(counter: Counter) -> float:

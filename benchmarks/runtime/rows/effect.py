@@ -11,6 +11,7 @@ PARTITIONS = 6
 BY_HAND = Contestant("written by hand, batches of 500", "hand_written.py", {"way": "batch"}, database=True)
 OTHERS = [
     Contestant("offsetzero, batch", "ours_effect.py", {"way": "batch"}, database=True),
+    Contestant("FastStream, batch, the same by hand", "faststream_effect.py", venv="faststream", database=True),
     Contestant("offsetzero, single", "ours_effect.py", {"way": "single"}, database=True),
     Contestant("written by hand, one by one", "hand_written.py", {"way": "single"}, database=True, most=5_000),
 ]
