@@ -11,6 +11,7 @@ from typing import Any
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
 BEGIN = "<!-- begin of what `make bench` wrote -->"
+OURS = ("confluent-kafka", "fastavro", "psycopg", "psycopg-binary", "pydantic")
 END = "<!-- end of what `make bench` wrote -->"
 
 
@@ -59,7 +60,7 @@ def _cpu() -> str:
 
 def versions() -> dict[str, str]:
     """Of what offsetzero itself runs on."""
-    return {name: importlib.metadata.version(name) for name in ("confluent-kafka", "fastavro", "psycopg", "pydantic")}
+    return {name: importlib.metadata.version(name) for name in OURS}
 
 
 def text(found: dict[str, Any], rows: Sequence[tuple[str, dict[str, Any], str]]) -> str:
