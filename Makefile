@@ -31,7 +31,7 @@ test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--se
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos --servers=embedded --timeout=0 -v $(ARGS)
 
-nightly: nightly-properties chaos ## All that takes too long for every change
+nightly: nightly-properties simulate chaos ## All that takes too long for every change
 
 nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)
