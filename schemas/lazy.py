@@ -102,8 +102,11 @@ def _subclass(model: type[Event], make: Callable[[tuple[Any, ...]], State]) -> t
             names[name] = _after(look, name)
     # The metaclass of pydantic would register the subclass, `type.__new__` runs the `__init_subclass__` of its base:
     # it is made below `Event`, whose hook does nothing for it, and then put below the model.
-    lazy: type[Event] = ABCMeta.__new__(type(model), model.__name__, (Event,), names)
-    lazy.__bases__ = (model,)
+    lazy: type[Event] = ABCMeta.__new__(type(model), model.__name__, (Event,), names.copy())
+    try:
+        lazy.__bases__ = (model,)
+    except TypeError:  # a model with slots of its own stays apart from `Event`
+        lazy = ABCMeta.__new__(type(model), model.__name__, (model,), names)
     return lazy
 
 

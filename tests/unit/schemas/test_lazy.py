@@ -4,9 +4,11 @@
 import copy
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Generic, Self, TypeVar
 from uuid import UUID
 
 import pytest
@@ -190,6 +192,52 @@ def test_a_base_with_demands_on_its_subclasses_can_be_read() -> None:
     event = CODEC.read("test.owned", CODEC.encode(Owned(name="a")))
     assert event == Owned(name="a")
     assert made == [Owned]
+
+
+class Mixin:
+    def shout(self) -> str:
+        return str(self.name).upper()  # type: ignore[attr-defined]
+
+
+T = TypeVar("T")
+
+
+class Box(Event, Generic[T]):
+    name: T
+
+
+class Mixed(Mixin, Event, type="test.mixed", key="name"):
+    name: str
+
+
+class Slotted(Event, type="test.slotted", key="name"):
+    __slots__ = ("cache",)
+    name: str
+
+
+class Boxed(Box[str], type="test.boxed", key="name"):
+    @cached_property
+    def twice(self) -> str:
+        return self.name * 2
+
+
+class Curled(Event, type="test.curled", key="name"):
+    name: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "magic":
+            return 42
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("model", [Mixed, Slotted, Boxed, Curled], ids=lambda model: model.__name__)
+def test_models_of_unusual_make_can_be_read(model: type[Any]) -> None:
+    event = CODEC.read(model.event_type, CODEC.encode(model(name="a")))
+    assert type(event) is not model
+    assert weakref.ref(event)() == model(name="a")
+    assert type(event) is model
+    for attribute, value in (("shout", None), ("twice", "aa"), ("magic", 42)):
+        assert value is None or getattr(event, attribute, value) == value
 
 
 def test_threads_that_look_at_once_see_one_whole_event() -> None:
