@@ -15,6 +15,7 @@ from offsetzero.consumers.facts import FactsReader
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.positions import Facts
 from offsetzero.consumers.resources import Resources
+from offsetzero.errors import TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
@@ -209,8 +210,15 @@ class ClientLog:
 
     def offsets(self, places: Sequence[Place]) -> dict[Place, int | None]:
         """Committed ones."""
-        found = offsets.committed(self.settings, GROUP, places)
-        return {place: found[place].offset if place in found else None for place in places}
+
+        def found() -> list[dict[Place, offsets.Committed]]:
+            try:
+                return [offsets.committed(self.settings, GROUP, places)]
+            except TopicError:  # the coordinator of a cluster's first group has yet to be made
+                return []
+
+        known = wait_until(found, what="committed offsets")[0]
+        return {place: known[place].offset if place in known else None for place in places}
 
     def ends(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
         """Of a partition each."""
