@@ -4,16 +4,16 @@ import threading
 from collections import defaultdict
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from unit.consumers.taking import end, finish, take
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.dispatch import AGAIN_SECONDS, Dispatcher
+from offsetzero.consumers.dispatch import AGAIN_SECONDS, HELD_UP_SECONDS, Dispatcher
+from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.record import OVERHEAD, OwnedPartition, Record
 from offsetzero.consumers.run import Ending, Run
-from support import ManualClock
+from support import ManualClock, machine
 
 KEYS = [b"a", b"b", b"c", None]
 
@@ -115,7 +115,128 @@ class DispatchMachine(RuleBasedStateMachine):
 
 
 TestDispatch = DispatchMachine.TestCase
-TestDispatch.settings = settings(max_examples=500, stateful_step_count=40, deadline=None)
+TestDispatch.settings = machine()
+
+
+class RunsMachine(RuleBasedStateMachine):
+    """Workers that take runs of many records, end them piece by piece, are held up, and lose partitions meanwhile.
+
+    Nothing may be lost between lanes, runs and due times, and no record is begun before an earlier one of its key has
+    ended. With a `batch` a run is worked on in one call.
+    """
+
+    @initialize(batch=st.sampled_from([0, 2, 3]))
+    def make(self, batch: int) -> None:
+        self.batch = batch
+        self.clock = ManualClock()
+        self.lanes = KeyLanes()
+        self.dispatcher = Dispatcher(self.clock, self.lanes, batch)
+        self.partitions = [OwnedPartition("documents", "id", number) for number in range(2)]
+        self.added: list[Record] = []
+        self.ended: set[Record] = set()
+        self.runs: list[Run] = []
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4), number=st.integers(0, 1))
+    def add(self, keys: list[bytes | None], number: int) -> None:
+        count = len(self.added)
+        records = [Record(self.partitions[number], count + n, key, b"v", [], 0) for n, key in enumerate(keys)]
+        self.dispatcher.add(records)
+        self.added += records
+
+    @rule(limit=st.integers(1, 3))
+    def take(self, limit: int) -> None:
+        run = self.dispatcher.take_nowait(self.batch or limit)
+        if run is None:
+            return
+        self.runs.append(run)
+        for record in run.begin_all():
+            self.begins(record, run)
+
+    @precondition(lambda self: self.runs and not self.batch)
+    @rule(data=st.data(), ending=st.sampled_from(Ending))
+    def work(self, data: st.DataObject, ending: Ending) -> None:
+        """A worker begins the next record of its run and ends it; when none is left, it ends the run."""
+        run = data.draw(st.sampled_from(self.runs))
+        record = run.begin()
+        if record is None:
+            self.runs.remove(run)
+            self.dispatcher.end([run])
+            return
+        self.begins(record, run)
+        self.ends(run, record, ending)
+
+    @precondition(lambda self: self.runs and self.batch)
+    @rule(data=st.data())
+    def work_on_all(self, data: st.DataObject) -> None:
+        """A worker ends all of its run; what follows a record that must run again does so, too."""
+        run = data.draw(st.sampled_from(self.runs))
+        again: set[bytes | None] = set()
+        for record in run.running:
+            ending = Ending.AGAIN if record.key in again else data.draw(st.sampled_from(Ending))
+            if ending is Ending.AGAIN and record.key is not None:
+                again.add(record.key)
+            self.ends(run, record, ending)
+        self.runs.remove(run)
+        self.dispatcher.end([run])
+
+    @rule(seconds=st.sampled_from([0.0, HELD_UP_SECONDS * 2, AGAIN_SECONDS]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.dispatcher.tick()
+
+    @rule(number=st.integers(0, 1))
+    def revoke(self, number: int) -> None:
+        self.partitions[number].revoke()
+        self.partitions[number] = OwnedPartition("documents", "id", number)
+        self.dispatcher.purge()
+
+    def begins(self, record: Record, run: Run) -> None:
+        assert record.owned.active
+        for other in self.added:
+            if other is record:
+                return
+            together = self.batch and other in run.running
+            if other.key == record.key is not None and other.owned.active:
+                assert together or other in self.ended, "an earlier record of the key has not ended"
+
+    def ends(self, run: Run, record: Record, ending: Ending) -> None:
+        run.ended.append((record, ending))
+        if ending is not Ending.AGAIN:
+            self.ended.add(record)
+
+    @invariant()
+    def what_is_in_flight_is_somewhere(self) -> None:
+        if not hasattr(self, "runs"):
+            return
+        found = {*self.lanes._ready, *(one for _, _, one, _ in self.dispatcher._later)}
+        found.update(*self.lanes._behind.values())
+        for run in self.runs:
+            running = run.running if self.batch else ()  # alone, it is in `ended` when a rule is over
+            found.update(run.waiting, running, (one for one, _ in run.ended))
+        assert self.dispatcher.in_flight == len(found)
+        assert all(one in found or one in self.ended for one in self.added if one.owned.active), "a record is lost"
+
+    def teardown(self) -> None:
+        """Whatever happened: all that is there gets its turn."""
+        if not hasattr(self, "runs"):
+            return
+        for run in self.runs:
+            for record in run.running if self.batch else ():
+                self.ends(run, record, Ending.DONE)
+        self.dispatcher.end(self.runs)
+        self.clock.advance(AGAIN_SECONDS)
+        self.dispatcher.tick()
+        while (run := self.dispatcher.take_nowait(self.batch or 1)) is not None:
+            for record in run.begin_all() if self.batch else [run.begin()]:
+                assert record is not None
+                self.ends(run, record, Ending.DONE)
+            self.dispatcher.end([run])
+        assert self.dispatcher.has_drained(0, 0)
+        assert all(one in self.ended for one in self.added if one.owned.active)
+
+
+TestRuns = RunsMachine.TestCase
+TestRuns.settings = machine()
 
 
 def record(offset: int, key: bytes = b"k", size: int = 1) -> Record:

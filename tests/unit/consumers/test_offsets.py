@@ -1,10 +1,10 @@
 """The committed offset: the lowest record that is not done, whatever the order of endings and the gaps."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from offsetzero.consumers.record import OwnedPartition, Record
+from support import machine
 
 
 class OffsetsMachine(RuleBasedStateMachine):
@@ -36,6 +36,25 @@ class OffsetsMachine(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from([o for o, r in self.records.items() if not r.done]))
         self.records[offset].done = True
 
+    @rule()
+    def come_back(self) -> None:
+        """The partition is revoked and assigned again: it is read on from what was committed."""
+        committed = self.owned.committable()
+        self.owned.revoke()
+        assert (self.owned.committable(), self.owned.undone) == (None, 0)
+        read_again = [offset for offset in self.records if committed is not None and offset >= committed]
+        self.owned = OwnedPartition("documents", "id", 0)
+        if committed is not None:
+            self.owned.begin(committed, committed)
+            self.end = committed
+        stale, self.records = self.records, {}
+        for offset in read_again:
+            self.records[offset] = Record(self.owned, offset, b"k", b"v", [], 0)
+            self.owned.deliver(self.records[offset])
+            self.end = offset + 1
+        for record in stale.values():
+            record.done = True  # late, and of no interest any more
+
     @invariant()
     def commits_the_lowest_undone_offset(self) -> None:
         undone = [offset for offset, record in self.records.items() if not record.done]
@@ -43,13 +62,17 @@ class OffsetsMachine(RuleBasedStateMachine):
         got = self.owned.committable()
         assert got == expected
         assert self.owned.undone >= len(undone)
+        head = self.owned.head()
+        assert (head.offset if head is not None else None) == min(undone, default=None)
+        done = [offset for offset in self.records if offset not in undone and offset >= (got or 0)]
+        assert self.owned.begun(()) == max(done, default=-1)
         if got is not None:
             assert got >= self.last, "a commit never goes back"
             self.last = got
 
 
 TestOffsets = OffsetsMachine.TestCase
-TestOffsets.settings = settings(max_examples=500, stateful_step_count=40, deadline=None)
+TestOffsets.settings = machine()
 
 
 def test_nothing_delivered_commits_nothing() -> None:
