@@ -64,22 +64,23 @@ class Fetching:
             return str(error.args[0].str())
         return ""
 
-    def resume(self, stay: OwnedPartition, offset: int, end: int) -> None:
-        """Fetch a paused partition again, at once.
+    def resume(self, stays: Sequence[tuple[OwnedPartition, int]]) -> None:
+        """Fetch paused partitions again, at once.
 
         The client's thread for the broker sleeps for up to a second when nothing is to be fetched, and to resume does
         not wake it; to seek does, except to offset 0.
 
         Args:
-            stay: the partition.
-            offset: where it is; nothing behind it was handed out.
-            end: an offset that its log is known to reach, 0 or less for none.
+            stays: each at its position, behind which nothing was handed out, with an offset that its log is known to
+                reach, 0 or less for none.
         """
-        self._consumer.resume([self.place(stay)])
-        with contextlib.suppress(KafkaException):  # not woken: a moment later, then
-            if offset == 0 and end > 0:
-                self._consumer.seek(self.place(stay, 1))
-            self._consumer.seek(self.place(stay, offset))
+        if stays:
+            self._consumer.resume([self.place(stay) for stay, _ in stays])
+        for stay, end in stays:
+            with contextlib.suppress(KafkaException):  # not woken: a moment later, then
+                if stay.position == 0 and end > 0:
+                    self._consumer.seek(self.place(stay, 1))
+                self._consumer.seek(self.place(stay, stay.position))
 
     def end(self, stay: OwnedPartition) -> int:
         """The end of the log as it was last seen when something was fetched; -1 when that is not known."""

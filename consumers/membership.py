@@ -84,8 +84,7 @@ class Membership:
         """
         if found := [*self._begun, *self._opening.answers()]:
             self._begun = []
-            for stay, facts in found:
-                self._open(stay, facts)
+            self._fetching.resume([(stay, facts.high) for stay, facts in found if self._open(stay, facts)])
             self._commits.commit(self._consumer, [stay for stay, _ in found])
         if (ids := self._opening.ids()) is not None:
             self._check(ids)
@@ -168,9 +167,10 @@ class Membership:
 
     # ---
 
-    def _open(self, stay: OwnedPartition, facts: Facts) -> None:
+    def _open(self, stay: OwnedPartition, facts: Facts) -> bool:
+        """Choose where a partition is read from; true when it may be read now."""
         if not stay.active or self._assignment.get(stay.place) is not stay:
-            return
+            return False
         doubt = self._doubted.pop(stay, None)
         try:
             offset = positions.decide(self._group, stay, facts, stay.position if doubt else stay.resume_at)
@@ -183,7 +183,7 @@ class Membership:
             self._begun.append((stay, facts))
             said = f"{stay}: the client does not begin to read it at offset {offset}: {why}"
             self._late.setdefault(stay, (self._clock.monotonic() + LATE_SECONDS, said))
-            return
+            return False
         self._late.pop(stay, None)
         # An offset that does not name its topic is committed once more, with the name.
         stay.begin(offset, facts.committed if facts.committed_id else None)
@@ -193,7 +193,7 @@ class Membership:
             stay.unproven = False
         stay.pauses.discard(PauseReason.OPENING)
         self.live[self._names.topic(stay.topic), stay.partition] = stay
-        self._fetching.resume(stay, offset, facts.high)
+        return True
 
     def _check(self, ids: Mapping[str, str]) -> None:
         for topic, known in self._topics.items():

@@ -69,21 +69,22 @@ class Pressure:
         self.pause(partitions, PauseReason.BACK_PRESSURE)
         return 1
 
-    def pause(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
+    def pause(self, partitions: Collection[OwnedPartition], reason: PauseReason) -> None:
         """Fetch nothing more of these until `resume` with the same reason."""
+        fetched = [owned for owned in partitions if not owned.pauses]
         for owned in partitions:
-            if not owned.pauses:
-                self._fetching.pause([owned])
-                metrics.PAUSES.labels(self._group, reason).inc()
             owned.pauses.add(reason)
+        if fetched:
+            self._fetching.pause(fetched)
+            metrics.PAUSES.labels(self._group, reason).inc(len(fetched))
 
     def resume(self, partitions: Iterable[OwnedPartition], reason: PauseReason) -> None:
         """Take a reason away; a partition without any is fetched again."""
-        for owned in partitions:
-            if reason in owned.pauses:
-                owned.pauses.discard(reason)
-                if not owned.pauses and owned.position is not None:
-                    self._fetching.resume(owned, owned.position, self._fetching.end(owned))
+        rested = [owned for owned in partitions if reason in owned.pauses]
+        for owned in rested:
+            owned.pauses.discard(reason)
+        if rested:
+            self._fetching.resume([(owned, self._fetching.end(owned)) for owned in rested if not owned.pauses])
 
     def _bound_waiting(self, partitions: Iterable[OwnedPartition]) -> None:
         share = max(
