@@ -227,7 +227,7 @@ class _Asker:
                 joined = bool(member_id) and self._resources.is_member(group, member_id)
                 answer = _Answer(self._resources.ends(places) if places else {}, joined)
             except Exception as error:  # whatever it is: without an answer nothing is judged
-                log.info("the cluster does not answer the watch", group=group, error=str(error))
+                log.debug("the cluster does not answer the watch", group=group, error=str(error))
                 answer = _Answer(None, False)
             with self._lock:
                 self._answer, self._busy = answer, False
