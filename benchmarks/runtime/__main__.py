@@ -56,22 +56,23 @@ def main() -> None:
     names = [name for name in arguments.rows.split(",") if name]
     if unknown := set(names) - set(ROWS):
         raise SystemExit(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
-    earlier = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
-    found: dict[str, Any] = {"machine": report.machine(), "rows": earlier.get("rows", {})}
+    found = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    found = {"rows": {}, "left_out": {}, "versions": {}, **found, "machine": report.machine()}
     venvs = Venvs(arguments.venvs)
     with servers(arguments.bootstrap, arguments.database, arguments.data) as running:
         bench = Bench(running, venvs, arguments.repetitions, arguments.scale, arguments.events)
         try:
             for name in names:
                 found["rows"][name] = _row(ROWS[name], bench, arguments)
+                found["left_out"] |= bench.left_out
+                found["versions"] |= {"offsetzero": report.versions(), **venvs.versions()}
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(found, indent=1) + "\n")
         finally:
             bench.remove_topics()
-    found["left_out"] = bench.left_out
-    found["versions"] = {**earlier.get("versions", {}), "offsetzero": report.versions(), **venvs.versions()}
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.write:
-        rows = [(ROWS[name].TITLE, row, ROWS[name].show(row["found"])) for name, row in found["rows"].items()]
+        measured = [(name, found["rows"][name]) for name in ROWS if name in found["rows"]]
+        rows = [(ROWS[name].TITLE, row, ROWS[name].show(row["found"])) for name, row in measured]
         report.write(report.text(found, rows))
 
 
