@@ -44,21 +44,25 @@ class RealGate:
 
 
 class HeldConsumer(Consumer):
-    """The client, whose polling thread a test can hold up; it tells when it has to give something up."""
+    """The client, whose polling thread a test can hold up; it notes when something was taken away."""
 
     free: threading.Event
-    gives_up: threading.Event
+    told: set[str]
 
     def poll(self, timeout: float = -1) -> Any:
         self.free.wait()
         return super().poll(timeout)
 
-    def subscribe(self, topics: list[str], *, on_revoke: Callable[..., None], **callbacks: Any) -> None:
-        def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self.gives_up.set()
-            on_revoke(consumer, partitions)
+    def subscribe(self, topics: list[str], *, on_revoke: Any, on_lost: Any, **callbacks: Any) -> None:
+        def noting(callback: Any) -> Any:
+            def call(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+                self.told.add("begun")
+                callback(consumer, partitions)
+                self.told.add("served")
 
-        super().subscribe(topics, on_revoke=revoked, **callbacks)
+            return call
+
+        super().subscribe(topics, on_revoke=noting(on_revoke), on_lost=noting(on_lost), **callbacks)
 
 
 class RefusingProducer(LogProducer):
@@ -73,13 +77,16 @@ class RefusingProducer(LogProducer):
 class RealMember(RunningGroup):
     """A member in a thread of this process."""
 
-    def has_to_give_up(self) -> bool:
-        return self.gives_up.is_set()
-
     def __init__(self, group: ConsumerGroup, settings: Settings, resources: "ClientResources") -> None:
         self.free = resources.free
-        self.gives_up = resources.gives_up
+        self.told = resources.told
         super().__init__(group, settings, resources)
+
+    def has_to_give_up(self) -> bool:
+        return "begun" in self.told
+
+    def has_lost(self) -> bool:
+        return "served" in self.told  # a revocation for a classic client that left by itself
 
 
 class ClientResources(Resources):
@@ -94,12 +101,12 @@ class ClientResources(Resources):
         super().__init__(settings)
         self.free = threading.Event()
         self.free.set()
-        self.gives_up = threading.Event()
+        self.told: set[str] = set()
         self._log = log
 
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         made = HeldConsumer({**config}, logger=LOGGER)
-        made.free, made.gives_up = self.free, self.gives_up
+        made.free, made.told = self.free, self.told
         return made
 
     def producer(self, **options: Any) -> LogProducer:

@@ -5,16 +5,30 @@ from pathlib import Path
 
 import pytest
 from contract.clients import PUT_OUT_MS, ClientLog, MockLog
+from contract.simulated import SimLog
 
 from offsetzero.settings import Settings
 
+LOGS = [f"{log}-{protocol}" for log in ("simulated", "mock", "kafka") for protocol in ("classic", "consumer")]
 CLASSIC = {"session.timeout.ms": str(PUT_OUT_MS), "heartbeat.interval.ms": "200"}
 
 
-@pytest.fixture(params=["mock-classic", "mock-consumer", "kafka-classic", "kafka-consumer"])
-def log(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> Iterator[ClientLog]:
+@pytest.fixture(
+    params=[
+        "simulated-classic",
+        "simulated-consumer",
+        "mock-classic",
+        "mock-consumer",
+        "kafka-classic",
+        "kafka-consumer",
+    ]
+)
+def log(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> Iterator[SimLog | ClientLog]:
     """An empty log."""
     broker, protocol = request.param.split("-")
+    if broker == "simulated":
+        yield SimLog(seed=len(request.node.name), classic=protocol == "classic")
+        return
     kafka = {
         "bootstrap_servers": "",
         "namespace": namespace,

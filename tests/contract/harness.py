@@ -53,6 +53,10 @@ class Member(Protocol):
         """Whether it was told that partitions are taken from it."""
         ...
 
+    def has_lost(self) -> bool:
+        """Whether it was told that partitions are no longer its own, and has served that."""
+        ...
+
     def stop(self) -> list[Record]:
         """End it in order; the records that were left."""
         ...
