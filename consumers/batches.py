@@ -51,38 +51,40 @@ class BatchHandling:
     def work(self, run: Run) -> None:
         """Work on the records of a run in as few calls as can be; raises as `Handling.work`."""
         work = _Work()
-        good: list[Call] = []
-        bad: list[Call] = []
         try:
             for record in run.begin_all():
-                if (call := self._read(work, record)) is None:
-                    continue
-                if record.failed is not None or call.failure is not None:
-                    bad.append(call)
-                elif call.route is None:
-                    self._tally.passed(call.label, "ignored")
-                    work.end(record, Ending.DONE)
-                else:
-                    good.append(call)
-            self._perform(work, good)
-            for call in bad:
-                if not work.must_wait(call):
-                    work.end(call.record, self._settle(call))
+                if not work.must_wait(record):
+                    self._look_at(work, record)
+            self._do(work)
             run.ended.extend(work.endings)  # all at once: while the call goes on, all of it runs
             run.running = ()
         finally:
             self._tally.tell()
 
-    def _read(self, work: "_Work", record: Record) -> Call | None:
-        if record.key in work.held:
-            work.end(record, Ending.AGAIN)
-            return None
+    def _look_at(self, work: "_Work", record: Record) -> None:
         try:
             call = self._reader.read(record)
         except SchemasUnavailable as error:
+            self._do(work)  # what comes before it in its key does not have to wait for it
             work.end(record, not_now(record, error))
-            return None
-        return call
+            return
+        if record.failed is not None or call.failure is not None:
+            work.bad.append(call)
+        elif call.route is None:
+            self._tally.passed(call.label, "ignored")
+            work.end(record, Ending.DONE)
+        else:
+            if work.bad and any(one.record.key == record.key is not None for one in work.bad):
+                self._do(work)  # the outcome of a bad one is safe before the next of its key begins
+            work.good.append(call)
+
+    def _do(self, work: "_Work") -> None:
+        """Work on what was read: no good one comes behind a bad one of its key."""
+        good, bad, work.good, work.bad = work.good, work.bad, [], []
+        self._perform(work, good)
+        for call in bad:
+            if not work.must_wait(call.record):
+                work.end(call.record, self._settle(call))
 
     def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
         calls = work.that_may_begin(calls)
@@ -96,7 +98,7 @@ class BatchHandling:
             if len(calls) == 1:
                 self._tally.read(calls[0].label)
                 work.end(calls[0].record, failed(calls[0], error, self._effects, self._settler))
-            elif isinstance(error, NotNow) or self._is_away(error, calls):
+            elif isinstance(error, NotNow) or self._effects.is_away(error.__cause__ or error, None):
                 for call in calls:
                     work.end(call.record, Ending.AGAIN)
                 not_now(calls[0].record, error)
@@ -109,9 +111,6 @@ class BatchHandling:
         for (label, outcome), count in Counter(zip([call.label for call in calls], outcomes, strict=True)).items():
             self._tally.handled(label, outcome, each, count)
         work.endings += [(call.record, Ending.DONE) for call in calls]
-
-    def _is_away(self, error: BaseException, calls: Sequence[Call]) -> bool:
-        return self._effects.is_away(error.__cause__ or error, calls[0].record)
 
     def _settle(self, call: Call) -> Ending:
         if call.record.failed is not None:
@@ -127,23 +126,28 @@ class BatchHandling:
 
 
 class _Work:
-    """One run: how its records end, and which keys have to wait because one of their records does."""
+    """One run: what was read of it, how its records end, and which keys wait because one of their records does.
+
+    The endings of a key are in the order of its records: those that run again keep it.
+    """
 
     def __init__(self) -> None:
+        self.good: list[Call] = []
+        self.bad: list[Call] = []
         self.endings: list[tuple[Record, Ending]] = []
-        self.held: set[bytes | None] = set()
+        self._held: set[bytes] = set()
 
     def end(self, record: Record, ending: Ending) -> None:
         """Note how the work on a record ended."""
         if ending is Ending.AGAIN and record.key is not None:
-            self.held.add(record.key)
+            self._held.add(record.key)
         self.endings.append((record, ending))
 
     def that_may_begin(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Those that still belong to this member and have to wait for none."""
-        if not self.held and all(call.record.owned.active for call in calls):
+        if not self._held and all(call.record.owned.active for call in calls):
             return calls
-        return [call for call in calls if not self.must_wait(call) and not self.is_over(call)]
+        return [call for call in calls if not self.must_wait(call.record) and not self.is_over(call)]
 
     def is_over(self, call: Call) -> bool:
         """Whether its partition was revoked while others of the run were worked on: then another member begins it."""
@@ -152,9 +156,9 @@ class _Work:
         self.end(call.record, Ending.LEFT)
         return True
 
-    def must_wait(self, call: Call) -> bool:
+    def must_wait(self, record: Record) -> bool:
         """Whether an earlier record of its key runs again; then so does this one, after it."""
-        if call.record.key not in self.held:
+        if record.key not in self._held:
             return False
-        self.end(call.record, Ending.AGAIN)
+        self.end(record, Ending.AGAIN)
         return True

@@ -106,7 +106,7 @@ class DatabaseEffects:
                     run(connection, complete(self._group, call, one, self._settings.source))
         return [Outcome.APPLIED.value if is_new else "duplicate" for is_new in new]
 
-    def is_away(self, error: BaseException, record: Record) -> bool:
+    def is_away(self, error: BaseException, record: Record | None) -> bool:
         if not isinstance(error, psycopg.Error | PoolTimeout) or not is_away(error):
             return False
         try:  # a handler may use other databases, or end its own connection: ask ours
@@ -114,6 +114,8 @@ class DatabaseEffects:
                 connection.execute("SELECT 1")
         except Exception as probed:
             return is_away(probed)
+        if record is None:
+            return False
         record.broken += 1  # ours is well again: an outage that just ended, or a record that breaks its connection
         return record.broken <= MAX_BROKEN
 

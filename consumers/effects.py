@@ -61,8 +61,13 @@ class Effects(Protocol):
         """
         ...
 
-    def is_away(self, error: BaseException, record: Record) -> bool:
-        """Whether a failure is that of the group's own database, in `prepare` too: no attempt is consumed."""
+    def is_away(self, error: BaseException, record: Record | None) -> bool:
+        """Whether a failure is that of the group's own database, in `prepare` too: no attempt is consumed.
+
+        Args:
+            error: the failure.
+            record: whose it is; None for that of many, which halving tells apart when the database is well.
+        """
         ...
 
 
@@ -166,7 +171,7 @@ class AtLeastOnce:
             _await_answer(delivery)
         return [Outcome.APPLIED.value] * len(calls)
 
-    def is_away(self, error: BaseException, record: Record) -> bool:
+    def is_away(self, error: BaseException, record: Record | None) -> bool:
         return False
 
     def send(self, call: Call, ctx: Context) -> list[Delivery]:
