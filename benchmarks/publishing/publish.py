@@ -33,26 +33,26 @@ from offsetzero.settings import Settings
 from offsetzero.topics import cluster
 from offsetzero.topics.catalogue import Topic
 
-CONTESTANTS = Path(__file__).with_name("contestants.py")
+TURN = Path(__file__).with_name("turn.py")
 PARTITIONS = 6
 PINS = ("faststream[confluent]==0.7.8", "confluent-kafka==2.16.1", "aiokafka[lz4]==0.14.0")
-PEERS = ("aiokafka", "faststream")
-# name -> what it is, at once or one by one
+# name -> module and function, what it is, and whether it publishes in a burst or one by one
 ROWS = {
-    "raw": ("produce() with callbacks, poll(0) after 100", "burst"),
-    "raw-documented": ("produce() with callbacks, poll(0) after each", "burst"),
-    "by-hand": ("uuid4, headers, fastavro, produce()", "burst"),
-    "publisher": ("Publisher, then flush", "burst"),
-    "aiokafka": ("aiokafka send(), then gather", "burst"),
-    "faststream": ("FastStream publish(no_confirm), then gather", "burst"),
-    "publisher-result": ("Publisher, .result() of each", "each"),
-    "publisher-await": ("Publisher, await of each", "each"),
-    "aiokafka-await": ("aiokafka send_and_wait()", "each"),
-    "faststream-await": ("FastStream publish()", "each"),
+    "raw": ("clients.raw", "produce() with callbacks, poll(0) after 100", "burst"),
+    "raw-documented": ("clients.raw_documented", "produce() with callbacks, poll(0) after each", "burst"),
+    "by-hand": ("services.by_hand", "uuid4, headers, fastavro, produce()", "burst"),
+    "publisher": ("services.publisher", "Publisher, then flush", "burst"),
+    "aiokafka": ("clients.aiokafka", "aiokafka send(), then gather", "burst"),
+    "faststream": ("clients.faststream", "FastStream publish(no_confirm), then gather", "burst"),
+    "publisher-result": ("services.publisher_result", "Publisher, .result() of each", "each"),
+    "publisher-await": ("services.publisher_await", "Publisher, publish_async()", "each"),
+    "aiokafka-await": ("clients.aiokafka_await", "aiokafka send_and_wait()", "each"),
+    "faststream-await": ("clients.faststream_await", "FastStream publish()", "each"),
 }
+PEERS = ("aiokafka", "faststream")
 BASE = {"burst": "raw", "each": "faststream-await"}
 SHARE = {"burst": 1, "each": 50}
-"""One by one, an event takes so much longer that a fiftieth of them is enough (FastStream: a four-hundredth)."""
+"""One by one, an event takes so much longer that a fiftieth of them is enough."""
 
 
 @contextlib.contextmanager
@@ -100,16 +100,10 @@ def peer_python() -> str | None:
 def turn(name: str, python: str, bootstrap: str, namespace: str, records: Path, count: int) -> dict[str, Any]:
     """One contestant, once."""
     with topic(bootstrap, namespace):
-        command = [python, str(CONTESTANTS), name, bootstrap, namespace, str(records), str(count)]
+        command = [python, str(TURN), *ROWS[name][0].split("."), bootstrap, namespace, str(records), str(count)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def count_of(name: str, total: int) -> int:
-    """How many events a contestant publishes."""
-    share = 400 if name == "faststream-await" else SHARE[ROWS[name][1]]
-    return max(total // share, 1)
 
 
 def report(found: dict[str, list[dict[str, Any]]]) -> None:
@@ -117,7 +111,7 @@ def report(found: dict[str, list[dict[str, Any]]]) -> None:
     print(f"\n{'':46}{'events/s':>10}{'ratio':>8}{'CPU us':>8}{'MiB':>6}")
     rates = {name: statistics.median(one["rate"] for one in turns) for name, turns in found.items()}
     for name, turns in found.items():
-        text, kind = ROWS[name]
+        _, text, kind = ROWS[name]
         base = rates.get(BASE[kind])
         ratio = f"{rates[name] / base:.2f}" if base else "-"
         cpu = statistics.median(one["cpu_us"] for one in turns)
@@ -152,10 +146,10 @@ def main() -> None:
                 python = theirs if name in peers else sys.executable
                 if python is None:
                     continue
-                count = count_of(name, arguments.events)
+                count = max(arguments.events // SHARE[ROWS[name][2]], 1)
                 outcome = turn(name, python, bootstrap, f"bench{os.getpid()}-{repetition}-{number}.", records, count)
                 found.setdefault(name, []).append(outcome)
-                print(f"  {repetition + 1} {ROWS[name][0]:46}{outcome['rate']:>10,.0f}/s", flush=True)
+                print(f"  {repetition + 1} {ROWS[name][1]:46}{outcome['rate']:>10,.0f}/s", flush=True)
     report(found)
 
 
