@@ -1,4 +1,4 @@
-"""A seed for each test, and servers that it may kill. `make chaos` takes the full sizes."""
+"""A seed for each test, and a folder for servers that it may kill. `make chaos` takes the full sizes."""
 
 import os
 import secrets
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from chaos.plan import FULL, SIZE
-from chaos.stand import Stand
 
 SEED = "OZ_CHAOS_SEED"
 
@@ -24,12 +23,9 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def stand() -> Iterator[Stand]:
-    """Kafka and PostgreSQL, migrated, with the topics of the catalogue."""
-    folder = Path(tempfile.mkdtemp(prefix="oz-chaos-"))
-    folder.chmod(0o711)  # PostgreSQL's account must pass
-    try:
-        with Stand(folder) as started:
-            yield started
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def folder() -> Iterator[Path]:
+    """For the servers' data; PostgreSQL's account reaches it."""
+    made = Path(tempfile.mkdtemp(prefix="oz-chaos-"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)

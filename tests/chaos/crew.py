@@ -55,6 +55,14 @@ class Member:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def freeze(self) -> None:
+        """As a paused machine: it does nothing, and its connections stay."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on, as if no time had passed."""
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """Its exit status after SIGTERM."""
         self._process.send_signal(signal.SIGTERM)

@@ -17,22 +17,24 @@ class Size:
     outage: float
 
 
+SESSION_SECONDS = 4.0  # after which the broker of the tests gives a member up
 SMALL = Size(3_000, 100, 6, 5.0)
 FULL = Size(50_000, 1_000, 50, 60.0)
 SIZE = FULL if os.environ.get("OZ_TEST_PROFILE") == "nightly" else SMALL
 
 
 class What(StrEnum):
-    """What is killed with SIGKILL, and started again."""
+    """What is killed with SIGKILL and started again; a frozen member goes on when its session has long expired."""
 
     MEMBER = "member"
+    FROZEN = "frozen"
     BROKER = "broker"
     DATABASE = "database"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A kill: when `handled` events of the `published` ones have their effect; `seconds` until it is started again."""
+    """Done when `handled` events of the `published` ones have their effect; `seconds` until it is undone."""
 
     what: What
     published: int
@@ -58,7 +60,7 @@ class Plan:
 
 
 def make(seed: int, size: Size, kills: dict[What, int]) -> Plan:
-    """A plan of so many kills, spread over all of the events."""
+    """A plan of so many steps of each kind, spread over all of the events."""
     dice = random.Random(seed)
     keys = [UUID(int=dice.getrandbits(128)) for _ in range(size.keys)]
     sequences = dict.fromkeys(keys, 0)
@@ -71,7 +73,11 @@ def make(seed: int, size: Size, kills: dict[What, int]) -> Plan:
     dice.shuffle(order)
     share = size.events // (len(order) + 1)
     steps = [
-        Step(what, (number + 1) * share, int((number + dice.uniform(0.05, 0.95)) * share), dice.uniform(0.0, 3.0))
+        Step(what, (number + 1) * share, int((number + dice.uniform(0.05, 0.95)) * share), _seconds(what, dice))
         for number, what in enumerate(order)
     ]
     return Plan(seed, events, steps)
+
+
+def _seconds(what: What, dice: random.Random) -> float:
+    return SESSION_SECONDS + dice.uniform(1.0, 3.0) if what is What.FROZEN else dice.uniform(0.0, 3.0)

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 import psycopg
-from chaos.plan import SIZE, SMALL, What
+from chaos.plan import SESSION_SECONDS, SIZE, SMALL, What
 
 from broker_config import BROKER
 from offsetzero.embedded import ports
@@ -26,12 +26,14 @@ class Stand:
 
     Args:
         folder: for their data; PostgreSQL's account must reach it.
+        protocol: of the group.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, protocol: str) -> None:
         self._kafka = Kafka(folder / "kafka", port=ports.free()[0], config=BROKER)
         self._postgres = Postgres(folder / "postgres", port=ports.free()[0], config=DATABASE)
         self._folder = folder
+        self._protocol = protocol
 
     def __enter__(self) -> Self:
         self._kafka.start()
@@ -43,8 +45,8 @@ class Stand:
             database_url=url,
             kafka={
                 "bootstrap_servers": self._kafka.bootstrap_servers,
-                # by default a client looks only every ten seconds whether a broker is back
-                "options": {"reconnect.backoff.max.ms": "500"} if SIZE is SMALL else {},
+                "group_protocol": self._protocol,
+                "options": _options(self._protocol),
             },
         )
         cluster.ensure(self.settings, [topic.resolved(self.settings) for topic in catalogue.TOPICS])
@@ -79,3 +81,10 @@ class Stand:
         except ServerError:  # children of the killed one still have its memory
             return False
         return True
+
+
+def _options(protocol: str) -> dict[str, str]:
+    # By default a client looks only every ten seconds whether a broker is back.
+    quick = {"reconnect.backoff.max.ms": "500"} if SIZE is SMALL else {}
+    # The other protocol's session is the broker's to say.
+    return {**quick, "session.timeout.ms": f"{SESSION_SECONDS * 1000:.0f}"} if protocol == "classic" else quick

@@ -17,9 +17,10 @@ from offsetzero.topics import lag
 from support import wait_until
 
 MEMBERS = 3
-MIXED = {"all": {What.MEMBER: SIZE.kills, What.BROKER: 1, What.DATABASE: 1}}
+MIXED = {"all": {What.MEMBER: SIZE.kills, What.FROZEN: 1, What.BROKER: 1, What.DATABASE: 1}}
 SINGLY = {
     "members": {What.MEMBER: SIZE.kills},
+    "frozen": {What.MEMBER: 1, What.FROZEN: 10},
     "broker": {What.MEMBER: 1, What.BROKER: 4},
     "database": {What.MEMBER: 1, What.DATABASE: 4},
 }
@@ -30,6 +31,15 @@ KILLS = MIXED | (SINGLY if SIZE is FULL else {})
 def dice(seed: int) -> random.Random:
     """For what is not in the plan: kinds of members, victims."""
     return random.Random(f"{seed} dice")
+
+
+@pytest.fixture
+def stand(seed: int, folder: Path) -> Iterator[Stand]:
+    """Servers; the seed chooses by which protocol the members of the group work."""
+    protocol = random.Random(f"{seed} protocol").choice(["consumer", "consumer", "classic"])
+    print(f"protocol {protocol}")
+    with Stand(folder, protocol) as started:
+        yield started
 
 
 @pytest.fixture
@@ -60,6 +70,10 @@ def test_what_is_killed_loses_doubles_and_turns_round_nothing(
             load.await_effects(step.handled)
             if step.what is What.MEMBER:
                 crew.replace(victim(crew, load, dice))
+            elif step.what is What.FROZEN:
+                (frozen := victim(crew, load, dice)).freeze()
+                pause(step.seconds)
+                frozen.thaw()
             else:
                 stand.kill(step.what)
                 pause(step.seconds)
