@@ -142,13 +142,11 @@ class AsyncHandling:
                 self._tally.passed(call.label, verdict)
                 return Ending.DONE
             verdict = await self._handle(call)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # the runtime ends; one that a handler raised by itself is a failure like others
-            return await self._failed(call, error)
         except BaseException as error:
             raise_if_abandoned(error)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the runtime ends: whatever came of that counts no attempt
+                raise asyncio.CancelledError from error
             return await self._failed(call, error)
         self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
         return Ending.DONE

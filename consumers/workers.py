@@ -311,10 +311,10 @@ class LoopWorkers:
         ended, self._ended = self._ended, []
         self._dispatcher.end(ended)
         self._handling.tell()
-        self._pump()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._given_up.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crashed(error)
+        self._pump()  # here its place is free; one that was given up has nobody else who says so
