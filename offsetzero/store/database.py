@@ -13,7 +13,8 @@ Pool: TypeAlias = ConnectionPool[Connection]
 AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
 _SESSION = {
-    "options": "-c TimeZone=UTC",
+    # The server looks after its side, too: a machine that vanished in a transaction holds the locks of what it claimed.
+    "options": "-c TimeZone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
     "connect_timeout": 10,
     # A peer that died without a word is noticed in half a minute, not in the two hours of the kernel.
     "keepalives_idle": 10,

@@ -13,6 +13,7 @@ from offsetzero.producers.publisher import Publisher
 from offsetzero.retry import dead_letters
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
+from offsetzero.store.database import pool
 from offsetzero.topics import lag
 from support import wait_until
 
@@ -72,3 +73,10 @@ def test_work_resumes_with_the_same_attempt(settings: Settings, running: Running
 
 def behind(settings: Settings) -> int:
     return sum(one.lag for one in lag.group_offsets(settings, "audit", ["documents", "documents.bulk"]))
+
+
+def test_the_database_notices_a_member_that_vanished(settings: Settings) -> None:
+    """Its open transaction holds the claim of its event: whoever takes over waits for the end of that connection."""
+    with pool(settings, 1) as connections, connections.connection() as connection:
+        shown = [connection.execute(f"SHOW tcp_keepalives_{name}").fetchone() for name in ("idle", "interval", "count")]
+    assert shown == [("10",), ("5",), ("3",)]
