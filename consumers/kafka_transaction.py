@@ -170,15 +170,19 @@ class Transactions:
 
     def _is_done(self, record: Record) -> bool:
         """Whether it was committed for an earlier stay of its partition, which ended while that went on."""
-        stay = record.owned
-        reached = self._reached.get((stay.topic_id, stay.partition), 0)
-        return stay.resume_at is not None and record.offset < reached
+        return record.offset < self._reached_before(record.owned)
+
+    def _reached_before(self, stay: OwnedPartition) -> int:
+        """What was committed for an earlier stay of a partition that was with this member all the time."""
+        return self._reached.get((stay.topic_id, stay.partition), 0) if stay.resume_at is not None else 0
 
     def _offsets(self, handled: Iterable[Handled]) -> dict[OwnedPartition, int]:
         offsets = {
             stay: offset
             for stay, offset in self._commits.settled.items()
-            if stay.active and (stay.committed is None or offset > stay.committed)
+            if stay.active
+            and (stay.committed is None or offset > stay.committed)
+            and offset >= self._reached_before(stay)
         }
         for one in handled:
             offsets[one.record.owned] = one.record.offset + 1
