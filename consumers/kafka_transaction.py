@@ -24,6 +24,7 @@ TRANSACTION_SECONDS = 15.0
 """From the first append to the commit, no handler in between. What a killed member leaves open is aborted then: until
 that moment readers of its outputs, and the next owner of its partitions, wait."""
 CALL_SECONDS = 5.0  # for one call of the client; what was not answered is asked again
+PATIENCE_SECONDS = 30.0  # with a producer that has no answer
 PAUSE_SECONDS = 0.2  # before an aborted transaction is tried again
 MAX_LOST = 5  # producers in a row that end without one transaction
 # The record's own fault, or its topic's: others may go on without it.
@@ -264,12 +265,16 @@ class Transactions:
                 self._commits.metadata()  # raises Left
 
     def _settle(self, call: Callable[[], None]) -> None:
+        """Repeat a call until it has an answer; only so long, for a new producer looks for the brokers anew."""
+        deadline = self._clock.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return call()
             except Unsettled as error:
                 log.warning("transaction not settled", group=self._group, error=str(error))
                 self._commits.metadata()  # raises Left
+                if self._clock.monotonic() > deadline:
+                    raise
 
     def _pause(self) -> None:
         with self._sleep:

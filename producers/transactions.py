@@ -100,7 +100,13 @@ class TransactionalProducer(LogProducer):
             settings,
             delivery_timeout=transaction_timeout,  # librdkafka refuses a longer one
             linger=linger,
-            more={"transactional.id": self._id, "transaction.timeout.ms": int(transaction_timeout * 1000)},
+            more={
+                "transactional.id": self._id,
+                "transaction.timeout.ms": int(transaction_timeout * 1000),
+                # To bootstrap again makes new objects of brokers that are back; the client goes on to wait for the old
+                # one of the group's coordinator, and `send_offsets` never returns (seen with librdkafka 2.16).
+                "metadata.recovery.strategy": "none",
+            },
         )
         try:
             self._step("init", self._producer.init_transactions, transaction_timeout)

@@ -86,6 +86,11 @@ def read_all(settings: Settings, topic: str, isolation: str = "read_committed") 
         consumer.close()
 
 
+def is_stopped(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether SIGSTOP has reached it."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def outputs(settings: Settings) -> "Counter[str]":
     """How often each source event has a committed output."""
     return Counter(record["ce_causationid"] for record in read_all(settings, "enriched"))
@@ -96,7 +101,8 @@ class Members:
 
     Args:
         settings: of the test.
-        environment: for all of them: `OZ_TEST_PAUSE` seconds in each handler, `OZ_TEST_DIE` a step of a transaction.
+        environment: for all of them: `OZ_TEST_PAUSE` seconds in each handler; `OZ_TEST_DIE` and `OZ_TEST_STOP` a step
+            of a transaction.
     """
 
     def __init__(self, settings: Settings, **environment: str) -> None:
@@ -142,9 +148,9 @@ class Members:
         self._log.close()
 
 
-def _die_at(step: str) -> None:
-    """Have this process killed at a step of its first transaction with records in it: before it, or `after-commit`."""
-    appended = False
+def _signal_at(step: str, number: int) -> None:
+    """Send this process a signal at a step of its first transaction with records in it: before, or `after-commit`."""
+    appended = sent = False
     when, _, name = step.rpartition("-")
     original, produce = getattr(TransactionalProducer, name), TransactionalProducer.produce
 
@@ -153,21 +159,25 @@ def _die_at(step: str) -> None:
         appended = True
         return produce(self, *arguments, **options)
 
-    def die(self: Any, *arguments: Any, **options: Any) -> Any:
+    def act(self: Any, *arguments: Any, **options: Any) -> None:
+        nonlocal sent
         if when == "after":
             original(self, *arguments, **options)
-        if appended:
+        if appended and not sent:
+            sent = True
             self.flush(10.0)  # the records are in the log, with no end of their transaction
-            os.kill(os.getpid(), signal.SIGKILL)
-        return None if when == "after" else original(self, *arguments, **options)
+            os.kill(os.getpid(), number)
+        if when != "after":
+            original(self, *arguments, **options)
 
-    setattr(TransactionalProducer, name, die)
+    setattr(TransactionalProducer, name, act)
     TransactionalProducer.produce = note  # type: ignore[method-assign]
 
 
 if os.environ.get("OZ_TEST_ENRICHER"):  # short times, so that much happens in a test
     making.TRANSACTION_SECONDS = 4.0
     transactional.WORK_SECONDS = 0.05
-    if os.environ.get("OZ_TEST_DIE"):
-        _die_at(os.environ["OZ_TEST_DIE"])
+    for variable, number in {"OZ_TEST_DIE": signal.SIGKILL, "OZ_TEST_STOP": signal.SIGSTOP}.items():
+        if variable in os.environ:
+            _signal_at(os.environ[variable], number)
     enricher = make()
