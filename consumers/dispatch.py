@@ -247,8 +247,9 @@ class Dispatcher:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything runs, or is about to."""
-        return self._in_flight > self._held
+        """Whether anything runs, or is about to; what stands behind a record that waits for its next try does not."""
+        with self._lock:
+            return bool(self._runs) or self._lanes.ready > 0
 
     def doing(self, record: Record, workers: int) -> Doing:
         """What an undone record is doing.

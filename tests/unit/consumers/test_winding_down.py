@@ -77,6 +77,19 @@ def test_at_the_end_nothing_waits_for_a_record_that_runs_again_later() -> None:
     assert not desk.dispatcher.has_begun
 
 
+def test_at_the_end_nothing_waits_for_what_stands_behind_a_record_that_runs_again_later() -> None:
+    desk = Desk()
+    desk.deliver("a", "a", "b")
+    first, third = take(desk.dispatcher), take(desk.dispatcher)
+    assert first is not None
+    assert third is not None
+    end(desk.dispatcher, first, Ending.AGAIN)
+    finish(desk.dispatcher, third, done=True)
+    desk.dispatcher.wind_down(desk.partitions)
+    assert desk.dispatcher.in_flight == 2, "the second record of the key lies before the third, which is done"
+    assert not desk.dispatcher.has_begun
+
+
 def test_what_a_worker_has_taken_and_not_begun_is_dropped_at_the_end() -> None:
     desk = Desk()
     desk.deliver("a", "b", "c")
