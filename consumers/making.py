@@ -26,7 +26,6 @@ from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
 from offsetzero.store.database import AsyncPool, Pool
 from offsetzero.store.starts import Place
-from offsetzero.topics import offsets
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed
 
@@ -144,7 +143,7 @@ class Maker:
             return resources.transactional_producer(name, TRANSACTION_SECONDS)
 
         def committed(places: Sequence[Place]) -> Mapping[Place, Committed]:
-            return offsets.committed(self._settings, self._group.name, places)
+            return resources.committed(self._group.name, places)
 
         transactions = Transactions(self._group.name, producer, commits, committed, self._names, self._clock)
         handling = TransactionHandling(

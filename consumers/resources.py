@@ -18,6 +18,7 @@ from offsetzero.topics import cluster, lag, offsets
 from offsetzero.topics.admin import ANSWER_SECONDS, client
 from offsetzero.topics.catalogue import SCHEMAS, TOPICS, group_topics
 from offsetzero.topics.names import Names
+from offsetzero.topics.offsets import Committed
 
 
 class Thread(Protocol):
@@ -72,6 +73,14 @@ class Resources:
     def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None) -> FactsReader:
         """Facts about positions; see `ClusterFacts` for the arguments."""
         return ClusterFacts(self._settings, group, topics, latest, connections)
+
+    def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
+        """The committed offsets of a group, once no transaction on them is open. Blocks for seconds at most.
+
+        Raises:
+            TopicError: there is no answer.
+        """
+        return offsets.committed(self._settings, group, places)
 
     def ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
         """The ends of partitions for one who reads what is committed. Blocks for seconds at most.
