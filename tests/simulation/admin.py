@@ -62,15 +62,21 @@ class SimFacts(ClusterFacts):
         self._world = world
 
     def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:
-        self._world.baton.step()
-        if self._world.faults.answer("admin") is not Answer.OK:
-            raise TopicError("committed offsets: no answer")
-        found = self._world.coordinator.committed
-        return {place: Committed(found[place][0], _marked(found[place][1])) for place in places if place in found}
+        return committed(self._world, places)
 
     @contextmanager
     def _cluster(self) -> Generator[Any]:
         yield SimAdmin(self._world)
+
+
+def committed(world: World, places: Iterable[Place]) -> Mapping[Place, Committed]:
+    """What the coordinator answers to who asks for stable offsets."""
+    world.baton.step()
+    asked = list(places)
+    if world.faults.answer("admin") is not Answer.OK or world.transactions.has_pending(asked):
+        raise TopicError("committed offsets: no answer")
+    found = world.coordinator.committed
+    return {place: Committed(found[place][0], _marked(found[place][1])) for place in asked if place in found}
 
 
 def topic_id(name: str) -> str:

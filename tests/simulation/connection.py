@@ -99,8 +99,7 @@ class SimConnection(psycopg.Connection[Any]):
 
     def rollback(self) -> None:
         transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            self._baton.check(self._baton.current)
+        if transaction is not None and not self._process.dead:  # else the server notices by itself
             self._database.end(transaction, commit=False)
 
     def cancel_safe(self, *, timeout: float = 30.0) -> None:

@@ -92,6 +92,9 @@ class SimConsumer(Fetching):
         self._baton.after(self._lands - self._baton.now, land)
         return None
 
+    def consumer_group_metadata(self) -> tuple[int, int]:
+        return (self._seat.number, self._seat.epoch) if self._seat is not None else (0, 0)
+
     def memberid(self) -> str:
         return self.name if self._seat is not None else ""
 

@@ -55,8 +55,6 @@ class SimDatabase:
 
     def __init__(self, world: World) -> None:
         self.outcomes: dict[Key, str] = {}
-        self.ended: dict[str, str] = {}
-        """The outcome of each event, by its id, once it is committed."""
         self.starts = Starts()
         self.away = False
         self._world = world
@@ -79,7 +77,8 @@ class SimDatabase:
             self._claims.pop(key, None)
         if commit:
             self.outcomes.update(transaction.outcomes)
-            self.ended.update((key[3], outcome) for key, outcome in transaction.outcomes.items())
+            for key, outcome in transaction.outcomes.items():
+                self._world.laws.ends(key[3], outcome)
             for event_id in transaction.effects:
                 self._world.laws.effect(event_id)
         for task in transaction.waiting:

@@ -67,7 +67,7 @@ class Fetching:
         fetch.position, fetch.told_end = partition.offset, -1
 
     def get_watermark_offsets(self, place: TopicPartition, *, cached: bool) -> tuple[int, int]:
-        return 0, self._world.log[place.topic, place.partition].end
+        return 0, self._world.log[place.topic, place.partition].stable
 
     def tell_error(self, error: KafkaError) -> None:
         """Have a poll return an event that says something is wrong."""
@@ -80,15 +80,17 @@ class Fetching:
         start = self._baton.dice.randrange(len(open_places)) if len(open_places) > 1 else 0
         for place in open_places[start:] + open_places[:start]:
             fetch, partition = self.assigned[place], self._world.log[place]
-            index = partition.index(fetch.position)
-            if index < len(partition.records):
-                record = partition.records[index]
+            index, end = partition.index(fetch.position), partition.stable
+            if index < len(partition.records) and (record := partition.records[index]).offset < end:
                 fetch.position = record.offset + 1
                 self._baton.say(f"{self.name} reads {record}")
-                return SimMessage(place, record.offset, record, self._world.laws.hold(self.name, record), None)
-            if fetch.told_end < partition.end:
-                fetch.position = fetch.told_end = partition.end
-                return SimMessage(place, partition.end, None, None, KafkaError(KafkaError._PARTITION_EOF))
+                value, wrong = self._world.memory.hold(self.name, record)
+                if wrong:
+                    self._baton.fail(wrong)
+                return SimMessage(place, record.offset, record, value, None)
+            if fetch.told_end < end:
+                fetch.position = fetch.told_end = end
+                return SimMessage(place, end, None, None, KafkaError(KafkaError._PARTITION_EOF))
         return None
 
     def _say(self, what: str, partitions: list[TopicPartition]) -> None:

@@ -37,6 +37,8 @@ class Seat:
     member: Member
     order: float
     owned: set[Place] = field(default_factory=set)
+    number: int = 0
+    epoch: int = 0  # grows with each change of what it owns: what it says of an older time is refused
     told: Told | None = None  # the rebalance event that is on its way, or being served
 
 
@@ -64,10 +66,12 @@ class Coordinator:
         self._classic = classic
         self._on_commit = on_commit
         self._seats: list[Seat] = []
+        self._joined = 0
 
     def join(self, member: Member) -> Seat:
         """Take a member in."""
-        seat = Seat(member, self._baton.dice.random())
+        self._joined += 1
+        seat = Seat(member, self._baton.dice.random(), number=self._joined)
         self._seats.append(seat)
         self._seats.sort(key=lambda one: one.order)
         self._baton.say(f"{member.name} joins the group")
@@ -94,6 +98,7 @@ class Coordinator:
         if seat.told is not told:
             return
         seat.told = None
+        seat.epoch += 1
         kind, places = told
         if kind == "revoke":
             seat.owned.difference_update(places)
@@ -112,6 +117,16 @@ class Coordinator:
             self._on_commit(place, offset[0], seat.member.name, owner.member.name if owner else None)
             self.committed[place] = offset
         return None
+
+    def accepts(self, metadata: tuple[int, int]) -> bool:
+        """Whether a member is what it says of itself, so that a transaction may commit for it."""
+        return any((seat.number, seat.epoch) == metadata for seat in self._seats)
+
+    def store(self, member: str, offsets: dict[Place, Committed]) -> None:
+        """Store what a transaction has committed; who owned it was asked when it was sent."""
+        for place, offset in offsets.items():
+            self._on_commit(place, offset[0], member, member)
+            self.committed[place] = offset
 
     def _target(self) -> dict[int, set[Place]]:
         """`range`: neighbours of the partition numbers, the same numbers of every topic."""

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from offsetzero.consumers.record import OVERHEAD
-from simulation.plan import Kind, Published
-from simulation.world import DEAD, RETRIES, SOURCES
+from simulation.log import header
+from simulation.plan import Effects, Kind, Published
+from simulation.world import DEAD, OUTPUT, RETRIES, SOURCES
 
 if TYPE_CHECKING:
     from simulation.baton import Process
     from simulation.consumer import SimConsumer
     from simulation.log import Headers, Place, Stored
     from simulation.world import World
-
-MAX_BYTES = 40_000  # in flight, as the members are configured
-RECORD_BYTES = OVERHEAD + 700
-SPARE_RECORDS = 8  # paused partitions still give one a poll while they are assigned anew
-
-
-class Held:
-    """What the runtime of one member holds of a kind of topics."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.bytes = 0
-
-
-class Payload(bytes):
-    """A record's value that counts as held until the last reference to it is gone."""
-
-    held: Held
-
-    def __del__(self) -> None:
-        self.held.records -= 1
-        self.held.bytes -= len(self) + OVERHEAD
 
 
 class Laws:
@@ -45,9 +22,9 @@ class Laws:
     def __init__(self, world: World) -> None:
         self._world = world
         self._events: dict[str, Published] = {one.event_id: one for one in world.plan.events}
-        self._held: dict[tuple[str, bool], Held] = defaultdict(Held)
         self._hops: dict[str, int] = {}  # by event: the highest hop of its copies in retry and dead-letter topics
         self._checked: dict[Place, int] = defaultdict(int)  # offsets below which all records were found done
+        self._ended: dict[str, str] = {}  # the outcomes of events, once they are safe
         self._effects: set[str] = set()
         self._last: dict[bytes, int] = {}  # by key: the position among all events of its last effect
         self._dead: set[str] = set()
@@ -55,28 +32,6 @@ class Laws:
         self._order = {one.event_id: at for at, one in enumerate(world.plan.events)}
         troubled = (Kind.FAILS, Kind.BUG, Kind.HANGS)
         self._retried = {one.key for one in world.plan.events if one.behaviour.kind in troubled}
-
-    # --- memory
-
-    def hold(self, member: str, record: Stored) -> bytes | None:
-        """The value to hand to a member; memory must stay bounded, in records and bytes."""
-        if record.value is None:
-            return None
-        waits = record.topic in RETRIES
-        held = self._held[member, waits]
-        payload = Payload(record.value)
-        payload.held = held
-        held.records += 1
-        held.bytes += len(payload) + OVERHEAD
-        plan = self._world.plan
-        limit = plan.max_in_flight * (4 if plan.timeout else 1)  # a handler that was given up keeps what it was given
-        most_bytes = MAX_BYTES + limit * RECORD_BYTES  # the limit is looked at between two fetches
-        most = most_bytes // OVERHEAD if waits else limit + SPARE_RECORDS
-        if held.records > most or held.bytes > most_bytes:
-            gc.collect()  # failures with their tracebacks refer to each other
-            if held.records > most or held.bytes > most_bytes:
-                self._fail(f"{member} holds {held.records} records, {held.bytes} bytes in memory")
-        return payload
 
     # --- commits
 
@@ -107,7 +62,7 @@ class Laws:
 
     def _is_done(self, record: Stored) -> bool:
         """Its outcome is in the database, or a copy with a higher hop is in the log."""
-        if record.event_id in self._world.database.ended:
+        if record.event_id in self._ended:
             return True
         return self._hops.get(record.event_id, 0) > _hop(record.headers)
 
@@ -122,7 +77,11 @@ class Laws:
     def handles(self, process: Process, event_id: str) -> None:
         """A handler begins: its member owned the partition when it was taken; nothing else of the key is in work."""
         event = self._events[event_id]
-        if event.partition not in self._world.baton.current.owned and not self._world.plan.preempt:
+        plan = self._world.plan
+        if plan.effects is not Effects.DATABASE and not plan.batch:
+            self.begins(process)
+        is_known = not plan.preempt and (plan.effects is Effects.DATABASE or not plan.batch)
+        if is_known and event.partition not in self._world.baton.current.owned:
             self._fail(f"{process.name} handles {event_id} of a partition that it has lost")
         if event.key is None or event.key in self._retried:
             return
@@ -136,11 +95,16 @@ class Laws:
             del self._handling[process.name, key]
 
     def effect(self, event_id: str) -> None:
-        """An effect was committed: the only one of its event, after those before it of its key."""
+        """An effect is safe: the only one of its event, after those before it of its key."""
         event = self._events[event_id]
         if event_id in self._effects:
-            self._fail(f"a second effect of {event_id}")
+            if self._world.plan.effects is not Effects.LOG:  # there it may be repeated after a crash
+                self._fail(f"a second effect of {event_id}")
+            return
         self._effects.add(event_id)
+        plan = self._world.plan
+        if plan.batch and plan.effects is Effects.LOG:
+            return  # of outputs that were sent together some may be lost, and sent again after the others
         if event.key is None or event.key in self._retried:
             return
         at, last = self._order[event_id], self._last.get(event.key, -1)
@@ -148,26 +112,39 @@ class Laws:
             self._fail(f"effect of {event_id} after one of e{last}: key {event.key!r} is out of order")
         self._last[event.key] = at
 
+    def ends(self, event_id: str, outcome: str) -> None:
+        """The outcome of an event is safe."""
+        self._ended[event_id] = outcome
+
     # --- copies
 
-    def appends(self, process: Process, place: Place, headers: Headers) -> str:
+    def appends(self, process: Process, record: Stored) -> None:
         """A member appends a copy: of an event that has failed, and whose partition it owns."""
-        event_id = _header(headers, "ce_id")
-        event, reason = self._events[event_id], _header(headers, "oz_reason")
+        if record.topic == OUTPUT:
+            return
+        event, reason = self._events[record.event_id], header(record.headers, "oz_reason")
+        what = f"{process.name} appends {record.event_id} to {record.topic}/{record.partition}"
         if event.behaviour.kind in (Kind.FINE, Kind.TOMBSTONE):
-            self._fail(f"{process.name} appends {event_id} to {place[0]} for {reason}, though it never fails")
-        if place[0] == DEAD and event.behaviour.expected != "dead-lettered":
-            self._fail(f"{process.name} dead-letters {event_id} for {reason}, which {event.behaviour}")
+            self._fail(f"{what} for {reason}, though it never fails")
+        if record.topic == DEAD and event.behaviour.expected != "dead-lettered":
+            self._fail(f"{what} for {reason}, which {event.behaviour}")
         consumer = self._world.consumer_of(process)
-        if consumer is None or all(number != place[1] for _, number in consumer.assigned):
-            self._fail(f"{process.name} appends {event_id} to {_shown(place)}, having lost the partition")
-        return event_id
+        owns = consumer is not None and any(number == record.partition for _, number in consumer.assigned)
+        if not owns and self._world.plan.effects is not Effects.TRANSACTION:  # there the group refuses its offsets
+            self._fail(f"{what}, having lost the partition")
 
     def landed(self, record: Stored) -> None:
-        """A copy is in the log."""
+        """What a member has appended is in the log."""
+        if record.topic == OUTPUT:
+            event_id = header(record.headers, "ce_causationid")
+            self.effect(event_id)
+            self.ends(event_id, "applied")
+            return
         self._hops[record.event_id] = max(self._hops.get(record.event_id, 0), _hop(record.headers))
         if record.topic == DEAD:
             self._dead.add(record.event_id)
+            if self._world.plan.effects is not Effects.DATABASE:
+                self.ends(record.event_id, "dead-lettered")
 
     # --- at the end
 
@@ -181,14 +158,13 @@ class Laws:
                 paused = [one.name for one in world.consumers if place in one.assigned and place in one.paused]
                 state = f", paused by {paused[0]}" if paused else ""
                 missing.append(f"{_shown(place)} is committed at {committed} of {end}{state}")
-        ended = world.database.ended
-        missing += [f"{one.event_id} has no outcome" for one in world.plan.events if one.event_id not in ended]
+        missing += [f"{one.event_id} has no outcome" for one in world.plan.events if one.event_id not in self._ended]
         return missing
 
     def look_at_outcomes(self) -> None:
         """Each event ended as it had to; what was applied had its effect, what was dead-lettered lies there."""
         for event in self._world.plan.events:
-            event_id, outcome = event.event_id, self._world.database.ended.get(event.event_id)
+            event_id, outcome = event.event_id, self._ended.get(event.event_id)
             if outcome != event.behaviour.expected:
                 self._fail(f"{event_id} ({event.behaviour}) ended as {outcome}")
             if (event_id in self._effects) != (outcome == "applied"):
@@ -205,9 +181,5 @@ def _shown(place: Place) -> str:
     return f"{place[0]}/{place[1]}"
 
 
-def _header(headers: Headers, name: str) -> str:
-    return next((value.decode() for found, value in headers if found == name and value is not None), "")
-
-
 def _hop(headers: Headers) -> int:
-    return int(_header(headers, "oz_hop") or 0)
+    return int(header(headers, "oz_hop") or 0)

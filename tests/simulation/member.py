@@ -16,17 +16,22 @@ from offsetzero.retry.failures import Permanent, Transient
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted
+from offsetzero.schemas.runs import RunCancelled
 from offsetzero.settings import Settings
-from simulation.admin import SimFacts, topic_id
+from offsetzero.topics.offsets import Committed
+from simulation.admin import SimFacts, committed, topic_id
 from simulation.baton import Crashed, Process, Task
-from simulation.clock import SimClock
+from simulation.clock import START, SimClock
 from simulation.connection import EFFECT, SimPool
 from simulation.consumer import SimConsumer
-from simulation.laws import MAX_BYTES
 from simulation.log import Headers, Place
-from simulation.plan import Behaviour, Kind, Published
+from simulation.memory import MAX_BYTES
+from simulation.plan import Behaviour, Effects, Kind, Published
 from simulation.producer import SimProducer
+from simulation.transactions import SimTransactionalProducer
 from simulation.world import GROUP, SOURCES, TIERS, World
+
+_RUN = UUID(int=2)
 
 
 class SimThread:
@@ -64,6 +69,13 @@ class SimResources(Resources):
 
     def producer(self, **_: Any) -> Any:
         return SimProducer(self._world, self._process)
+
+    def transactional_producer(self, transactional_id: str, seconds: float) -> Any:
+        # The id is random: two members must not share one, and equal seeds must have equal ones.
+        return SimTransactionalProducer(self._world, self._process, self._process.name, seconds)
+
+    def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
+        return committed(self._world, places)
 
     def pool(self, size: int, name: str) -> Any:
         return SimPool(self._world, self._process)
@@ -145,10 +157,17 @@ class SimMember:
             baton.fail(f"{self.process.name} ended by itself")
 
 
+KINDS: dict[Effects, dict[str, Any]] = {
+    Effects.DATABASE: {},
+    Effects.LOG: {"database": False},
+    Effects.TRANSACTION: {"transactional": True},
+}
+
+
 def _group(world: World, process: Process) -> ConsumerGroup:
     """The group as a user declares it; what its handlers do is in the plan."""
     tiers = [Tier(name, delay) for name, delay in TIERS.items()]
-    group = ConsumerGroup(GROUP, topics=SOURCES, tiers=tiers, timeout=world.plan.timeout)
+    group = ConsumerGroup(GROUP, topics=SOURCES, tiers=tiers, timeout=world.plan.timeout, **KINDS[world.plan.effects])
     behaviours = {one.event_id: one.behaviour for one in world.plan.events}
 
     def act(ctx: Context, connection: Any) -> None:
@@ -158,12 +177,17 @@ def _group(world: World, process: Process) -> ConsumerGroup:
         world.laws.handles(process, event_id)
         world.baton.say(f"handles {event_id}, attempt {ctx.attempt}")
         try:
-            connection.execute(EFFECT, (event_id,))
+            if connection is not None:
+                connection.execute(EFFECT, (event_id,))
             world.baton.pause(behaviour.seconds)
             if behaviour.kind is Kind.PERMANENT:
+                if connection is None:
+                    world.laws.ends(event_id, "failed")  # nothing else will say so
                 raise Permanent("sender", "simulated")
             if ctx.attempt <= behaviour.times:
                 raise Transient("busy", "simulated") if behaviour.kind is Kind.FAILS else ValueError("simulated")
+            if connection is None:
+                ctx.publish(RunCancelled(run_id=_RUN, tenant_id="t", document_id=_RUN, finished_at=START))
         except Crashed:
             raise
         except Exception as error:

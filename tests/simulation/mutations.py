@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from offsetzero.consumers import membership
+from offsetzero.consumers import membership, settle
 from offsetzero.consumers.commits import Commits
 from offsetzero.consumers.database import DatabaseEffects
 from offsetzero.consumers.dispatch import Dispatcher
+from offsetzero.consumers.kafka_transaction import Transactions
 from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.membership import Membership
 from offsetzero.consumers.pressure import Pressure
@@ -104,6 +105,7 @@ def _failed_commit_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def _outages_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DatabaseEffects, "is_away", lambda self, error, record: False)
+    patch.setattr(settle, "is_away", lambda error: False)  # before a retry it is asked once more
 
 
 def _markers_not_counted(patch: pytest.MonkeyPatch) -> None:
@@ -138,6 +140,10 @@ def _failed_settling_is_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Settler, "end", end)
 
 
+def _aborted_counts_as_done(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Transactions, "_after", lambda self, error, rest, endings: [])
+
+
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
     "no-ownership": Mutation("work only on what is owned", _no_ownership, ("having lost", "that it has lost")),
@@ -156,5 +162,8 @@ MUTATIONS = {
         "bound the wait in on_revoke", _no_bound_on_revoke, ("did not poll", "ended as applied")
     ),
     "undone-is-done": Mutation("leave undone what was not settled", _undone_counts_as_done, ("which is not done",)),
-    "settled-anyway": Mutation("stop at a refused append", _failed_settling_is_done, ("which is not done",)),
+    "aborted-is-done": Mutation("repeat an aborted transaction", _aborted_counts_as_done, ("which is not done",)),
+    "settled-anyway": Mutation(
+        "stop at a refused append", _failed_settling_is_done, ("which is not done", "has no outcome")
+    ),
 }

@@ -22,6 +22,14 @@ class Kind(StrEnum):
     HANGS = "hangs"  # takes longer than the time limit
 
 
+class Effects(StrEnum):
+    """Where the group has its effects."""
+
+    DATABASE = "in the database"
+    LOG = "in the log, at least once"
+    TRANSACTION = "in the log, in one transaction with the offsets"
+
+
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """`seconds` is how long the handler takes."""
@@ -87,6 +95,7 @@ class Plan:
     concurrency: int
     max_in_flight: int
     members: int
+    effects: Effects
     batch: int
     """Events in one call at most; 0 for a handler of single events."""
     timeout: float | None
@@ -101,7 +110,8 @@ class Plan:
         head = (
             f"seed {self.seed}: {len(self.events)} events in {len(SOURCES)} topics of {self.partitions} partitions; "
             f"{self.members} members, each with {self.concurrency} handlers of {self.batch or 'single'} events and "
-            f"{self.max_in_flight} records in flight; protocol {protocol}; a step takes {self.pace * 1e6:.0f} us"
+            f"{self.max_in_flight} records in flight; effects {self.effects}; protocol {protocol}; "
+            f"a step takes {self.pace * 1e6:.0f} us"
             + (f"; a handler may take {self.timeout} s" if self.timeout else "")
             + ("; threads are held up at any line" if self.preempt else "")
         )
@@ -109,10 +119,10 @@ class Plan:
 
 
 STEPS = {
-    "kill": 3,
+    "kill": 5,
     "stop": 2,
     "start": 2,
-    "cut": 3,
+    "cut": 6,
     "database": 2,
     "admin": 1,
     "commit": 2,
@@ -136,11 +146,12 @@ def make(seed: int) -> Plan:
         concurrency=dice.choice([1, 2, 4]),
         max_in_flight=dice.choice([8, 20, 100]),
         members=dice.choice([1, 2, 2, 3]),
-        batch=dice.choice([0, 0, 3, 50]),
-        timeout=dice.choice([None, None, 8.0]),
+        effects=(effects := dice.choice([*[Effects.DATABASE] * 3, Effects.LOG, Effects.TRANSACTION])),
+        batch=dice.choice([0, 0, 3, 50]) if effects is not Effects.TRANSACTION else 0,
+        timeout=dice.choice([None, None, 8.0]) if effects is Effects.DATABASE else None,
         preempt=dice.random() < 0.25,
     )
-    kinds = dice.sample(list(STEPS), k=dice.randint(1, 5))  # few kinds a seed: their effects do not drown each other
+    kinds = dice.sample(list(STEPS), k=dice.randint(2, 6))  # few kinds a seed: their effects do not drown each other
     for _ in range(dice.randint(2, 10)):
         what = dice.choices(kinds, [STEPS[kind] for kind in kinds])[0]
         plan.steps.append(Step(dice.uniform(0.1, CHAOS_SECONDS), what, dice.randrange(3), dice.uniform(0.2, 5.0)))

@@ -11,14 +11,16 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from offsetzero.consumers import dispatch, opening
+from offsetzero.consumers import dispatch, kafka_transaction, opening, transaction_commits
 from simulation.baton import Baton, Task
 
 CHANCE = 0.01  # that a thread is held up at a line
 # In which threads share something. Not `calls`: in Python 3.11 `cached_property` holds a lock around what it calls.
 _MODULES = """
-assignment batches commits database dispatch handling lanes membership opening poll pressure run settle workers
+assignment batches commits database dispatch handling kafka_transaction lanes membership opening
+partition_lanes poll pressure run settle transaction_commits transactional workers
 """
+_LOCKING: list[Any] = [dispatch, kafka_transaction, opening, transaction_commits]
 _FILES = frozenset(str(Path(dispatch.__file__).with_name(f"{name}.py")) for name in _MODULES.split())
 
 
@@ -68,10 +70,11 @@ def preempting(baton: Baton) -> Generator[None]:
             baton.step()
         return trace
 
-    before = dispatch.threading
-    dispatch.threading = opening.threading = locks  # type: ignore[assignment]
+    for module in _LOCKING:
+        module.threading = locks
     baton.on_thread = lambda: sys.settrace(trace)
     try:
         yield
     finally:
-        dispatch.threading = opening.threading = before
+        for module in _LOCKING:
+            module.threading = threading

@@ -1,5 +1,6 @@
 """Stands for `offsetzero.producers.log.LogProducer`: appends to the log; answers may be late, or never come."""
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,9 @@ from confluent_kafka import KafkaError
 from offsetzero.errors import PublishError
 from offsetzero.producers.delivery import RecordMetadata
 from simulation.baton import Process, Task
+from simulation.clock import START_MS
 from simulation.faults import Answer
-from simulation.log import Headers
+from simulation.log import Headers, Stored
 from simulation.world import World
 
 PATIENCE = 1.5  # seconds until an append without an answer has failed
@@ -69,40 +71,60 @@ class SimProducer:
         self._baton = world.baton
         self._process = process
         self._open: list[SimDelivery] = []
+        self._lands = 0.0  # when the last record on its way is in the log
 
     def produce(
         self,
         topic: str,
         *,
-        key: bytes | None,
+        key: bytes | str | None,
         value: bytes | None,
         headers: Headers,
-        partition: int,
-        timestamp_ms: int,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
     ) -> SimDelivery:
         world, baton = self._world, self._baton
         baton.check(baton.current)
         delivery = SimDelivery(world, topic)
         self._open.append(delivery)
-        place, plain = (topic, partition), None if value is None else bytes(value)
-        event_id = world.laws.appends(self._process, place, headers)
-        baton.say(f"appends {event_id} to {topic}/{partition}")
+        raw = key.encode() if isinstance(key, str) else key
+        number = zlib.crc32(raw or b"") % world.log.partitions if partition is None else partition
+        plain = None if value is None else bytes(value)
+        record = Stored.of((topic, number), raw, plain, headers, timestamp_ms or START_MS)
+        world.laws.appends(self._process, record)
+        baton.say(f"appends {record.event_id} to {topic}/{number}")
         answer = world.faults.answer("append")
+        put = self._put_into()
 
         def land() -> None:
-            record = world.log.append(place, key, plain, headers, timestamp_ms)
-            world.laws.landed(record)
+            if not put(record):
+                return
             baton.say(f"{record} has landed")
             if answer is Answer.OK:
-                found = RecordMetadata(topic, partition, record.offset, timestamp_ms)
+                found = RecordMetadata(topic, number, record.offset, record.timestamp_ms)
                 baton.after(baton.hop(), lambda: self._settle(delivery, found))
 
         if answer is not Answer.LOST:
-            # What is unclear may land after the client has given it up.
-            baton.after(baton.hop() if answer is Answer.OK else baton.dice.random() * 2 * PATIENCE, land)
+            # What is unclear may land after the client has given it up; nothing lands before what was sent earlier.
+            wait = baton.hop() if answer is Answer.OK else baton.dice.random() * 2 * PATIENCE
+            self._lands = max(self._lands, baton.now + wait)
+            baton.after(self._lands - baton.now, land)
         if answer is not Answer.OK:
             baton.after(PATIENCE * baton.dice.random(), lambda: self._settle(delivery, None))
         return delivery
+
+    def _put_into(self) -> Callable[[Stored], bool]:
+        """What appends a record to the log, and says whether it was taken."""
+
+        def put(record: Stored) -> bool:
+            self._world.log.append(record)
+            self._world.laws.landed(record)
+            return True
+
+        return put
+
+    def _given_up(self) -> None:
+        """A record has no answer."""
 
     def purge(self) -> None:
         """Give up what has no answer; it may land all the same."""
@@ -130,4 +152,6 @@ class SimProducer:
         if delivery in self._open:
             self._open.remove(delivery)
             self._baton.say(f"append to {delivery._topic} {'acknowledged' if metadata else 'given up'}")
+            if metadata is None:
+                self._given_up()
             delivery.settle(metadata)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from simulation import plan as plans
 from simulation import preempt
 from simulation.clock import START_MS
+from simulation.log import Stored
 from simulation.member import SimMember, record_of
 from simulation.plan import CHAOS_SECONDS, Published, Step
 from simulation.world import SOURCES, World
@@ -56,7 +57,7 @@ class Simulation:
         place = event.topic, event.partition
         self._world.log.skip(place, event.gap)
         now_ms = START_MS + round(self._baton.now * 1000)
-        self._world.log.append(place, event.key, *record_of(event), now_ms)
+        self._world.log.append(Stored.of(place, event.key, *record_of(event), now_ms))
 
     def _start(self) -> None:
         name = f"m{len(self._members)}"

@@ -13,7 +13,7 @@ from simulation.mutations import MUTATIONS, Mutation
 
 SEEDS = 100
 PARTS = 10  # so that both workers of a run have some
-MUTATED = range(60)  # seeds within which a rule that is switched off must be found
+MUTATED = range(100)  # seeds within which a rule that is switched off must be found
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -51,4 +51,5 @@ def test_the_seeds_have_every_fault_and_every_kind_of_group() -> None:
     assert {step.what for one in plans for step in one.steps} == set(plan.STEPS)
     assert {one.classic for one in plans} == {one.preempt for one in plans} == {True, False}
     assert {event.behaviour.kind for one in plans for event in one.events} == set(plan.Kind)
+    assert {one.effects for one in plans} == set(plan.Effects)
     assert {bool(one.batch) for one in plans} == {bool(one.timeout) for one in plans} == {True, False}

@@ -19,6 +19,7 @@ SOURCES = ["documents", "documents.bulk"]
 TIERS = {"retry-1m": 0.4, "retry-10m": 1.1}
 RETRIES = [f"{GROUP}.{tier}" for tier in TIERS]
 DEAD = f"{GROUP}.dlq"
+OUTPUT = "runs"
 
 
 class World:
@@ -31,14 +32,18 @@ class World:
     def __init__(self, plan: Plan) -> None:
         from simulation.database import SimDatabase
         from simulation.laws import Laws
+        from simulation.memory import Memory
+        from simulation.transactions import Transactions
 
         self.plan = plan
         self.baton = Baton(random.Random(f"{plan.seed} schedule"), plan.pace)
         self.faults = Faults(self.baton.dice)
-        self.log = Log([*SOURCES, *RETRIES, DEAD], plan.partitions)
+        self.log = Log([*SOURCES, *RETRIES, DEAD, OUTPUT], plan.partitions)
         self.laws = Laws(self)
+        self.memory = Memory(plan)
         self.database = SimDatabase(self)
         self.coordinator = Coordinator(self.baton, self.log, classic=plan.classic, on_commit=self.laws.commits)
+        self.transactions = Transactions(self)
         self.consumers: list[SimConsumer] = []
 
     def consumer_of(self, process: Process) -> SimConsumer | None:
