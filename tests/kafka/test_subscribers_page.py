@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from kafka.conftest import RunningGroup, await_dead_letters, uploaded
+from kafka.enriching import read_all
 
 from offsetzero import metrics
 from offsetzero.clock import SYSTEM
@@ -22,6 +23,7 @@ from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.settings import Settings
 from offsetzero.store import run_views, runs
 from offsetzero.store.script import run
+from offsetzero.topics import catalogue, cluster, lag
 from support import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "subscribers.md").read_text()
@@ -41,7 +43,7 @@ def page_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         return registry.load(f"{name}:{name}")
 
     yield load
-    for name in ("shelf", "scanner", "counts"):
+    for name in ("shelf", "scanner", "counts", "labels"):
         sys.modules.pop(name, None)
 
 
@@ -163,3 +165,28 @@ def test_a_forgotten_await_loses_the_statement(
     with running(group):
         wait_until(lambda: _outcomes(database) == [("applied", 1)], what="the event counts as handled")
     assert _rows(database, "SELECT note FROM effects") == []
+
+
+@pytest.mark.usefixtures("topics")
+def test_each_label_is_published_once_with_the_offset(
+    settings: Settings, running: Running, page_file: Callable[[str], ConsumerGroup]
+) -> None:
+    with catalogue.declared_for():  # until the end of the test
+        group = page_file("labels")
+        cluster.ensure(settings, [catalogue.find("labels").resolved(settings)])  # type: ignore[union-attr]
+        before = _failed_by(group)
+        with Publisher(settings) as publisher:
+            for number in range(20):
+                publisher.publish(uploaded(name=str(number)), event_id=str(number))
+            publisher.publish(uploaded(name=" "), event_id="nameless")
+        with running(group):
+            wait_until(lambda: _is_done(settings, group), 60, what="all is committed")
+    labels = read_all(settings, "labels")
+    assert sorted(int(one["ce_causationid"]) for one in labels) == list(range(20))
+    assert _failed_by(group) - before == 1
+    assert list(dead_letters.read(settings, group.name)) == []
+
+
+def _is_done(settings: Settings, group: ConsumerGroup) -> bool:
+    found = lag.group_offsets(settings, group.name, ["documents"])
+    return all(one.committed == one.high for one in found)
