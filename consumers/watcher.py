@@ -20,6 +20,7 @@ from offsetzero.settings import GroupSettings
 from offsetzero.store.starts import Place
 
 LOOK_SECONDS = 1.0
+LIMIT_SECONDS = 0.05  # a handler may take so much longer than its limit
 MAX_LATE = 100
 """Functions that were given up and have not ended, before the group stops: each holds a thread and its memory."""
 MAX_SHOWN = 20  # stuck records in the metrics: they have labels of their own
@@ -97,7 +98,7 @@ class Watcher:
         self._limits = limits
         self._clock = clock
         self._watch = Watch(limits.stuck_seconds, limits.stall_seconds)
-        self._next_look = 0.0
+        self._next_look = self._next_limit = 0.0
         self._joined = False
         self._asker = _Asker(resources, clock)
 
@@ -108,7 +109,8 @@ class Watcher:
             GroupStopped: a partition is stalled, or too many functions that were given up do not end.
         """
         now = self.turned_at = self._clock.monotonic()
-        if self._timeout is not None:
+        if self._timeout is not None and now >= self._next_limit:
+            self._next_limit = now + LIMIT_SECONDS
             self._give_up(self._timeout)
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS

@@ -308,8 +308,9 @@ class Gate:
         assert self.go.wait(30)
 
 
+@pytest.mark.parametrize("cut", [True, False], ids=["cut off", "with its connection"])
 def test_a_limit_that_comes_before_the_commit_wins(
-    settings: Settings, running: Running, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    cut: bool, settings: Settings, running: Running, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handler has returned, and its worker stands before the point of no return."""
     audit, gate, leave = ConsumerGroup("audit", tiers=TIERS, timeout=1.0), Gate(), AtWork.leave
@@ -320,6 +321,8 @@ def test_a_limit_that_comes_before_the_commit_wins(
         leave(at_work)
 
     monkeypatch.setattr(AtWork, "leave", held_up)
+    if not cut:
+        monkeypatch.setattr(AtWork, "cut", lambda _: None)
 
     @audit.handler(DocumentUploaded)
     def handle(event: DocumentUploaded, ctx: Context) -> None:
@@ -327,10 +330,10 @@ def test_a_limit_that_comes_before_the_commit_wins(
 
     with Publisher(settings) as publisher, running(audit, quick(settings)) as member:
         publisher.publish(uploaded(name="raced")).result(10)
-        rows = await_effects(database, 1)
-        assert [row[2] for row in rows] == [2]
+        wait_until(lambda: member.runtime.health().body["handlers"]["given_up"] == 1, what="the limit")
         gate.go.set()
         wait_until(lambda: member.runtime.health().body["handlers"]["given_up"] == 0, what="the end of the late one")
+        await_effects(database, 1)
         wait_until(lambda: behind(settings) == 0, what="lag 0")
     assert [row[2] for row in effects(database)] == [2]
 

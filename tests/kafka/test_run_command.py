@@ -220,6 +220,33 @@ def test_a_thread_that_was_given_up_does_not_keep_the_process(settings: Settings
     assert (tmp_path / "done").read_text() == "attempt 2"
 
 
+STALLS = """
+from pathlib import Path
+from offsetzero import ConsumerGroup, DocumentUploaded
+from offsetzero.consumers import resources
+stalls = ConsumerGroup("stalls", database=False)
+make, made = resources.Consumer, []
+resources.Consumer = lambda *given, **named: made.append(make(*given, **named)) or made[-1]
+
+@stalls.handler(DocumentUploaded)
+def handle(event, ctx):
+    made[-1].pause(made[-1].assignment())  # behind the back of its owner
+    Path("begun").touch()
+"""
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_member_that_stands_still_for_no_known_reason_ends_with_an_error(settings: Settings, tmp_path: Path) -> None:
+    with Publisher(settings) as publisher:
+        document = uploaded()
+        publisher.publish(document).result(10)
+        with command(settings, tmp_path, STALLS, "stalls", OFFSETZERO_GROUPS__STALL_SECONDS="4") as process:
+            wait_until((tmp_path / "begun").exists, 60, what="the first event")
+            publisher.publish(document.model_copy(update={"name": "another"})).result(10)
+            assert line(process, "Error:").startswith("Error: group stalls: stalled: documents/")
+            assert process.wait(20) == 1
+
+
 # --- probes
 
 
