@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from confluent_kafka import KafkaError
+
 from offsetzero.consumers.calls import Call
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import Batch, Route
@@ -24,6 +26,15 @@ from offsetzero.store.processed import Outcome
 from offsetzero.topics.names import Names
 
 T = TypeVar("T")
+_UNSOUND = frozenset(
+    str(KafkaError(code).name())
+    for code in (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    )
+)
 MakeContext: TypeAlias = Callable[[Call], Context]
 """Makes what a handler is given."""
 
@@ -155,7 +166,7 @@ class AtLeastOnce:
                 try:
                     await delivery
                 except PublishError as error:
-                    raise NotNow from error
+                    raise _not_taken(error) from error
         return Outcome.APPLIED.value
 
     def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
@@ -230,11 +241,20 @@ def argument_of(call: Call) -> Any:
     return call.event if call.event is not None else call.key
 
 
+def is_unsound(error: PublishError) -> bool:
+    """Whether no topic would take what a handler has published: then the handler has failed."""
+    return error.code in _UNSOUND
+
+
 def _await_answer(delivery: Delivery) -> None:
     try:
         delivery.result()
     except PublishError as error:
-        raise NotNow from error
+        raise _not_taken(error) from error
+
+
+def _not_taken(error: PublishError) -> Exception:
+    return HandlerRaised() if is_unsound(error) else NotNow()
 
 
 def _derived_id(call: Call, number: int) -> uuid.UUID:

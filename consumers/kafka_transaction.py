@@ -9,12 +9,14 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
+from offsetzero.consumers.effects import is_unsound
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.run import Ending
 from offsetzero.consumers.transaction_commits import Left, TransactionCommits
 from offsetzero.errors import GroupStopped, PublishError, TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.transactions import TransactionalProducer, TransactionError, Unsettled
+from offsetzero.retry.classify import classify
 from offsetzero.schemas.cloudevents import Headers
 from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names
@@ -73,10 +75,11 @@ class Handled:
 
 
 class Aborted(Exception):
-    """A transaction was aborted; `refused` is what it failed of, None when it is nobody's fault."""
+    """A transaction was aborted; `refused` is what it failed of, and `why`; None when it is nobody's fault."""
 
-    def __init__(self, error: BaseException, refused: Handled | None) -> None:
+    def __init__(self, error: BaseException, refused: Handled | None = None, why: PublishError | None = None) -> None:
         self.refused = refused
+        self.why = why
         super().__init__(str(error))
 
 
@@ -138,7 +141,7 @@ class Transactions:
                     break
                 try:
                     if metadata is None:
-                        raise Aborted(RuntimeError("this member is joining the group again"), None)
+                        raise Aborted(RuntimeError("this member is joining the group again"))
                     self._once(rest, offsets, metadata)
                     break
                 except Aborted as error:
@@ -167,6 +170,8 @@ class Transactions:
             metrics.APPENDS_FAILED.labels(self._group, append.topic).inc()
         log.error("append refused", record=str(error.refused.record), error=str(error))
         endings[error.refused.record] = Ending.AGAIN
+        if error.why is not None and is_unsound(error.why) and error.refused.record.failed is None:
+            error.refused.record.failed = classify(error.why)  # the handler's own outputs; next, it is settled
         return _without(rest, {error.refused}, endings)
 
     def _is_done(self, record: Record) -> bool:
@@ -209,9 +214,9 @@ class Transactions:
             committing = True
             self._settle(lambda: producer.commit(CALL_SECONDS))
         except PublishError as error:
-            refused = next((one for one, delivery in sent if _is_refused(delivery)), None)
+            refused, why = next(((one, why) for one, delivery in sent if (why := _refusal(delivery))), (None, None))
             if self._abort(producer) or not committing or not self._was_committed(offsets):
-                raise Aborted(error, refused) from error
+                raise Aborted(error, refused, why) from error
         self._lost = 0
         for stay, offset in offsets.items():
             stay.committed = self._reached[stay.topic_id, stay.partition] = offset
@@ -295,11 +300,11 @@ def _without(handled: Sequence[Handled], failed: set[Handled], endings: dict[Rec
     return kept
 
 
-def _is_refused(delivery: Delivery) -> bool:
+def _refusal(delivery: Delivery) -> PublishError | None:
     if not delivery.done():
-        return False
+        return None
     try:
         delivery.result(0)
     except PublishError as error:
-        return error.code in _REFUSALS
-    return False
+        return error if error.code in _REFUSALS else None
+    return None
