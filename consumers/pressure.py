@@ -99,7 +99,8 @@ class Pressure:
     def _bound_spans(self, partitions: Iterable[OwnedPartition]) -> None:
         for owned in partitions:
             if owned.topic in self._retries:
-                continue  # a record that waits for its due time is no reason to read no further
+                owned.forget_done(MAX_SPAN)  # one that waits for its due time is no reason to read no further
+                continue
             if owned.undone > MAX_SPAN:
                 self.pause([owned], PauseReason.SPAN)
             elif owned.pauses and owned.undone <= MAX_SPAN // 2:

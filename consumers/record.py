@@ -138,6 +138,8 @@ class OwnedPartition:
     """
 
     __slots__ = (
+        "_forgotten",
+        "_kept",
         "_undone",
         "active",
         "committed",
@@ -165,6 +167,8 @@ class OwnedPartition:
         self.unproven = False
         self.due = 0.0
         self._undone: deque[Record] = deque()
+        self._kept = 0  # records, when done ones were last let go
+        self._forgotten = -1  # the highest offset of these
 
     @property
     def place(self) -> tuple[str, int]:
@@ -207,11 +211,30 @@ class OwnedPartition:
 
     def begun(self, running: Collection[Record]) -> int:
         """The highest offset that is done or running, -1 for none: what comes behind it was not begun."""
-        return next((one.offset for one in reversed(self._undone) if one.done or one in running), -1)
+        begun = next((one.offset for one in reversed(self._undone) if one.done or one in running), -1)
+        return max(begun, self._forgotten) if self._undone and self._undone[0].offset < self._forgotten else begun
+
+    def forget_done(self, limit: int) -> None:
+        """Let go of done records behind one that is not, once there may be more of them than of others.
+
+        For retry topics, where the lowest record may wait for a day and a million are done behind it.
+
+        Args:
+            limit: records that are kept in any case.
+        """
+        if len(self._undone) <= max(limit, 2 * self._kept):
+            return
+        kept: deque[Record] = deque()
+        for record in self._undone:
+            if record.done:
+                self._forgotten = max(self._forgotten, record.offset)
+            else:
+                kept.append(record)
+        self._undone, self._kept = kept, len(kept)
 
     @property
     def undone(self) -> int:
-        """Records from the lowest that is not done to the last delivered one."""
+        """Records from the lowest that is not done to the last delivered one, without those that were forgotten."""
         return len(self._undone)
 
     def revoke(self) -> None:

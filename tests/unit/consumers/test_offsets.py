@@ -25,6 +25,13 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.records[offset] = record
         self.end = offset + 1
 
+    @rule(limit=st.integers(0, 3))
+    def forget_done(self, limit: int) -> None:
+        self.owned.committable()
+        before = self.owned.begun(())
+        self.owned.forget_done(limit)
+        assert self.owned.begun(()) == before
+
     @rule(markers=st.integers(0, 3))
     def reach_the_end(self, markers: int) -> None:
         self.end += markers
@@ -89,3 +96,14 @@ def test_a_late_ending_changes_nothing_after_the_partition_came_back() -> None:
     new.deliver(Record(new, 7, b"k", b"v", [], 0))
     stale.done = True
     assert new.committable() == 7
+
+
+def test_what_is_done_behind_a_record_that_waits_for_long_is_not_kept() -> None:
+    owned = OwnedPartition("audit.retry-1m", "id", 0)
+    for offset in range(10_000):
+        record = Record(owned, offset, b"k", b"v", [], 0)
+        owned.deliver(record)
+        record.done = offset > 0
+        owned.forget_done(100)
+        assert owned.undone <= 101
+    assert (owned.committable(), owned.begun(())) == (0, 9_999)
