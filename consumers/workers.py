@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from offsetzero.consumers.batches import BatchHandling
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.handling import AsyncHandling, Handling
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.resources import Spawn
+from offsetzero.consumers.resources import Spawn, Thread
 from offsetzero.consumers.run import Ending, Run
 
 JOIN_SECONDS = 2.0
@@ -78,10 +79,13 @@ class ThreadWorkers:
         self._clock = clock
         self._spawn = spawn
         self._late = _Late(resize)
-        self._threads = [spawn(self._run, f"handler-{number}") for number in range(count)]
+        self._numbers = itertools.count()
+        self._threads: dict[int, Thread] = {}
+        for _ in range(count):
+            self._add()
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.start()
 
     def wake(self) -> None:
@@ -91,14 +95,8 @@ class ThreadWorkers:
         at_work = run.at_work
         assert at_work is not None  # noqa: S101 - it was given up
 
-        def succeed() -> None:
-            at_work.cut()
-            self._run()
-
         self._late.add(at_work)
-        thread = self._spawn(succeed, f"handler-{len(self._threads)}")
-        self._threads.append(thread)
-        thread.start()
+        self._add(at_work.cut).start()
 
     def late(self) -> int:
         return self._late.count()
@@ -107,8 +105,20 @@ class ThreadWorkers:
         return 0.0, None
 
     def join(self) -> None:
-        for thread in self._threads:
-            thread.join(JOIN_SECONDS / len(self._threads))
+        threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(JOIN_SECONDS / len(threads))
+
+    def _add(self, before: Callable[[], None] = lambda: None) -> Thread:
+        number = next(self._numbers)
+
+        def run() -> None:
+            before()
+            self._run()
+            self._threads.pop(number, None)
+
+        thread = self._threads[number] = self._spawn(run, f"handler-{number}")
+        return thread
 
     def _run(self) -> None:
         dispatcher, handling = self._dispatcher, self._handling()

@@ -1,14 +1,17 @@
 """Workers: an error of ours ends the process rather than stall it, and nothing is taken for done."""
 
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from offsetzero.clock import SYSTEM
+from offsetzero.consumers.atwork import AT_WORK
 from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import spawn
 from offsetzero.consumers.run import Run
 from offsetzero.consumers.workers import ThreadWorkers
+from offsetzero.retry.failures import Transient
+from support import wait_until
 
 
 class Broken:
@@ -17,6 +20,49 @@ class Broken:
     def work(self, run: Run) -> NoReturn:
         run.begin()
         raise AssertionError("a bug of the runtime")
+
+
+class Late:
+    """In place of `Handling`: each run is given up before it ends."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def work(self, run: Run) -> None:
+        assert run.begin() is not None
+        at_work = AT_WORK.get()
+        assert at_work is not None
+        at_work.enter(None)
+        try:
+            self.entered.set()
+            self.go_on.wait(10)
+        finally:
+            at_work.leave()
+
+
+def test_threads_that_were_given_up_and_have_ended_are_not_kept() -> None:
+    dispatcher, crashed = Dispatcher(SYSTEM), list[BaseException]()
+    made: list[Late] = []
+
+    def make() -> Any:
+        made.append(Late())
+        return made[-1]
+
+    workers = ThreadWorkers(dispatcher, make, 1, crashed.append, SYSTEM, spawn)
+    workers.start()
+    dispatcher.add([Record(OwnedPartition("documents", "id", 0), 0, b"k", b"v", [], 0)])
+    for number in range(5):
+        wait_until(lambda number=number: len(made) > number and made[number].entered.is_set(), 5, what="the handler")
+        ((run, _),) = dispatcher.held_up(0.0)
+        assert dispatcher.abandon(run, 0.0, Transient("handler-timeout", "late"))
+        workers.replace(run)
+        made[number].go_on.set()
+    wait_until(lambda: len(workers._threads) == 1 and workers.late() == 0, 5, what="one thread")
+    dispatcher.close()
+    made[-1].go_on.set()
+    workers.join()
+    assert crashed == []
 
 
 def test_a_crash_is_told_and_its_record_is_neither_done_nor_running() -> None:
