@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from offsetzero.consumers import membership, settle
+from offsetzero.consumers import batches, membership, settle
 from offsetzero.consumers.commits import Commits
 from offsetzero.consumers.database import DatabaseEffects
 from offsetzero.consumers.dispatch import Dispatcher
@@ -140,6 +140,10 @@ def _failed_settling_is_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Settler, "end", end)
 
 
+def _halves_begun_anyway(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batches._Work, "is_over", lambda self, call: False)
+
+
 def _aborted_counts_as_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transactions, "_after", lambda self, error, rest, endings: [])
 
@@ -163,6 +167,7 @@ MUTATIONS = {
     ),
     "undone-is-done": Mutation("leave undone what was not settled", _undone_counts_as_done, ("which is not done",)),
     "aborted-is-done": Mutation("repeat an aborted transaction", _aborted_counts_as_done, ("which is not done",)),
+    "halves-anyway": Mutation("begin no half of a batch that was lost", _halves_begun_anyway, ("that it has lost",)),
     "settled-anyway": Mutation(
         "stop at a refused append", _failed_settling_is_done, ("which is not done", "has no outcome")
     ),
