@@ -21,6 +21,7 @@ from offsetzero.embedded import ports
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.errors import TopicError
 from offsetzero.producers.publisher import Publisher
+from offsetzero.producers.transactions import ProducerLost, TransactionalProducer
 from offsetzero.settings import Settings
 from offsetzero.topics import catalogue, cluster, lag
 from offsetzero.topics.catalogue import group_topics
@@ -153,6 +154,31 @@ def test_a_member_held_up_longer_than_its_transaction_may_take_goes_on_by_itself
         wait_until(lambda: is_caught_up(settings), 60, what="lag 0")
         assert member.poll() is None
     assert outputs(settings) == Counter(names)
+
+
+@pytest.mark.usefixtures("enriched")
+@pytest.mark.parametrize("lost", ["answer", "request"])
+def test_what_became_of_a_commit_without_an_answer_is_looked_up(
+    settings: Settings, running: Running, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Its producer is gone; the committed offsets tell whether to append all of it again."""
+    names, losses, original = [*map(str, range(100)), "transient-1"], list[int](), TransactionalProducer.commit
+
+    def commit(self: TransactionalProducer, timeout: float = 30.0) -> None:
+        if len(self) and len(losses) < 3:  # with records in it
+            losses.append(1)
+            if lost == "answer":
+                original(self, timeout)
+            raise ProducerLost("gone")
+        original(self, timeout)
+
+    monkeypatch.setattr(TransactionalProducer, "commit", commit)
+    publish(settings, names)
+    with running(enriching.make()):
+        wait_until(lambda: is_caught_up(settings) and outputs(settings)["transient-1"], 60, what="lag 0")
+    assert losses
+    assert outputs(settings) == Counter(names)
+    assert len(read_all(settings, "enricher.retry-1m")) == 1
 
 
 @pytest.mark.usefixtures("enriched")
