@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 from uuid import uuid4
 
 import pytest
@@ -164,11 +165,15 @@ def test_what_became_of_a_commit_without_an_answer_is_looked_up(
     """Its producer is gone; the committed offsets tell whether to append all of it again."""
     names, losses, original = [*map(str, range(100)), "transient-1"], list[int](), TransactionalProducer.commit
 
+    def abort(timeout: float = 30.0) -> NoReturn:
+        raise ProducerLost("gone")
+
     def commit(self: TransactionalProducer, timeout: float = 30.0) -> None:
         if len(self) and len(losses) < 3:  # with records in it
             losses.append(1)
             if lost == "answer":
                 original(self, timeout)
+            self.abort = abort  # type: ignore[method-assign]
             raise ProducerLost("gone")
         original(self, timeout)
 
