@@ -39,7 +39,12 @@ class Commits:
         """Called with the client in each round; nothing to do."""
 
     def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
-        """Ask the broker to store where each partition stands, if that has changed; returns before it has."""
+        """Ask the broker to store where each partition stands, if that has changed; returns before it has.
+
+        One question at a time: of two on their way the client may repeat the older one last.
+        """
+        if self._unanswered > 0:
+            return
         offsets = self._changed(stays)
         if not offsets:
             return

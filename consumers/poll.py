@@ -167,8 +167,11 @@ class PollLoop:
 
     def close(self) -> None:
         """Commit what is done and leave the group, within a bound also when the broker does not answer."""
-        self._membership.commit_last()
-        if not self._commits.settle(self._consumer, CLOSE_SECONDS):
+        answered = self._commits.settle(self._consumer, CLOSE_SECONDS)
+        if answered:
+            self._membership.commit_last()
+            answered = self._commits.settle(self._consumer, CLOSE_SECONDS)
+        if not answered:
             log.warning("last commit not answered: its records will be read again", group=self._group)
             self._membership.give_up()
         self._consumer.close()

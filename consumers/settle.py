@@ -7,7 +7,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from offsetzero import logs, metrics
-from offsetzero.clock import Clock
+from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers import steps
 from offsetzero.consumers.atwork import TIMED_OUT
 from offsetzero.consumers.calls import Call
@@ -29,6 +29,7 @@ from offsetzero.topics.names import Names
 
 PROBE_SECONDS = 5.0  # for our own database to show that it is not what took so long
 
+TELL_SECONDS = 1.0
 log = logs.get(__name__)
 
 
@@ -194,7 +195,14 @@ class Settler:
         )
 
 
+_told: dict[str, float] = {}  # when an outage was last logged, by its kind: every record in work meets it again
+
+
 def not_now(record: Record, error: BaseException) -> Ending:
-    """The same attempt, a little later."""
-    log.warning("database or broker away", record=str(record), error=str(error.__cause__ or error))
+    """The same attempt, a little later. An outage is logged once a second, with one of its records."""
+    cause = error.__cause__ or error
+    kind, now = type(cause).__name__, SYSTEM.monotonic()
+    if now - _told.get(kind, -TELL_SECONDS) >= TELL_SECONDS:
+        _told[kind] = now
+        log.warning("not now, tried again", record=str(record), kind=kind, error=str(cause))
     return Ending.AGAIN

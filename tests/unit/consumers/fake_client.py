@@ -66,6 +66,7 @@ class FakeConsumer:
         self.assigned: set[tuple[str, int]] = set()
         self.sought: dict[tuple[str, int], int] = {}
         self.closed = False
+        self.silent = False  # no answer to a commit comes
         self._answers: list[list[TopicPartition]] = []
 
     def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
@@ -74,9 +75,10 @@ class FakeConsumer:
 
     def poll(self, _timeout: float) -> FakeMessage | None:
         self.polls += 1
-        for partitions in self._answers:
-            self.on_commit(self.commit_error, partitions)
-        self._answers.clear()
+        if not self.silent:
+            for partitions in self._answers:
+                self.on_commit(self.commit_error, partitions)
+            self._answers.clear()
         return self._next()
 
     def consume(self, count: int, _timeout: float) -> list[FakeMessage]:

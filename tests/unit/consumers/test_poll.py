@@ -228,3 +228,25 @@ def test_partitions_are_shown_by_topic_and_neighbours_together() -> None:
     places = [TopicPartition(*one) for one in (("b", 0), ("a", 2), ("a", 0), ("a", 1), ("b", 2), ("a", 10), ("a", 11))]
     assert spans(places) == ["a/0-2,10-11", "b/0,2"]
     assert spans([]) == []
+
+
+def test_a_commit_waits_for_the_answer_to_the_one_before() -> None:
+    """Of two on their way the client may repeat the older one last, and an idle partition would stay behind."""
+    loop = Loop()
+    for offset in (0, 1):
+        loop.deliver(offset)
+    loop.turn()
+    first, second = loop.take(), loop.take()
+    finish(loop.dispatcher, first, done=True)
+    loop.client.silent = True
+    loop.turn(2)
+    loop.turn()
+    finish(loop.dispatcher, second, done=True)
+    loop.turn(2)
+    loop.turn()
+    assert loop.client.committed[("t.documents", 0)] == 1
+    loop.client.silent = False
+    loop.turn(2)
+    loop.turn(2)
+    loop.turn()
+    assert loop.client.committed[("t.documents", 0)] == 2
