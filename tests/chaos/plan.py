@@ -17,6 +17,7 @@ class Size:
     outage: float
 
 
+AHEAD = 3  # shares of the events that are published by then, of which one has had its effects, or part of it
 SESSION_SECONDS = 4.0  # after which the broker of the tests gives a member up
 SMALL = Size(3_000, 100, 6, 5.0)
 FULL = Size(50_000, 1_000, 50, 60.0)
@@ -73,7 +74,12 @@ def make(seed: int, size: Size, kills: dict[What, int]) -> Plan:
     dice.shuffle(order)
     share = size.events // (len(order) + 1)
     steps = [
-        Step(what, (number + 1) * share, int((number + dice.uniform(0.05, 0.95)) * share), _seconds(what, dice))
+        Step(
+            what,
+            min(size.events, (number + AHEAD) * share),
+            int((number + dice.uniform(0.05, 0.95)) * share),
+            _seconds(what, dice),
+        )
         for number, what in enumerate(order)
     ]
     return Plan(seed, events, steps)
