@@ -3,7 +3,8 @@
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.lanes import KeyLanes
@@ -47,6 +48,7 @@ class Dispatcher:
         self._ties = itertools.count()
         self._held = 0  # of those that wait, how many hold their lane: their try will be repeated
         self._closed = False
+        self._elsewhere = 0
         self._idle = 0  # workers that wait for a run
         self._in_flight = 0
         self._bytes = 0
@@ -251,6 +253,17 @@ class Dispatcher:
         with self._lock:
             return bool(self._runs) or self._lanes.ready > 0
 
+    @contextmanager
+    def elsewhere(self) -> Generator[None]:
+        """Around what a worker does between two runs and may wait for: what is ready is not to blame meanwhile."""
+        with self._lock:
+            self._elsewhere += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._elsewhere -= 1
+
     def doing(self, record: Record, workers: int) -> Doing:
         """What an undone record is doing.
 
@@ -265,7 +278,11 @@ class Dispatcher:
             if record in running:
                 return Doing.RUNNING
             # Limits of tenants hold records back, too, while anything runs.
-            if self._held or len(self._runs) >= workers or any(one.key == record.key for one in running):
+            if (
+                self._held
+                or len(self._runs) + self._elsewhere >= workers
+                or any(one.key == record.key for one in running)
+            ):
                 return Doing.QUEUED
             return Doing.QUEUED if running and self._lanes.limits_tenants else Doing.NOTHING
 

@@ -186,4 +186,5 @@ class TransactionWorkers:
     def _commit_rest(self) -> None:
         """Commit what no record commits: where reading has begun, and markers of transactions behind the last one."""
         if self._transactions.is_behind:
-            self._transactions.commit(())
+            with self._dispatcher.elsewhere():
+                self._transactions.commit(())

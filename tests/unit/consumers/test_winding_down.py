@@ -177,3 +177,11 @@ def test_what_a_record_is_doing(workers: int) -> None:
     desk.clock.advance(2)
     desk.dispatcher.tick()
     assert desk.dispatcher.doing(a, workers) is Doing.NOTHING
+
+
+def test_what_is_ready_waits_for_a_worker_that_is_busy_elsewhere() -> None:
+    desk = Desk()
+    (a,) = desk.deliver("a")
+    with desk.dispatcher.elsewhere():
+        assert desk.dispatcher.doing(a, 1) is Doing.QUEUED
+    assert desk.dispatcher.doing(a, 1) is Doing.NOTHING
