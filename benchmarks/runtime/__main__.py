@@ -46,7 +46,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bootstrap", default="", help="host:port of a broker (default: the embedded one)")
     parser.add_argument("--database", default="", help="URL of a PostgreSQL, as a superuser (default: embedded)")
     parser.add_argument("--json", type=Path, help="write what was measured here; rows of an earlier run are kept")
-    parser.add_argument("--write", action="store_true", help="write the section of docs/performance.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/performance.md; with --rows= of --json FILE alone"
+    )
     return parser.parse_args()
 
 

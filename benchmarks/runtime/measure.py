@@ -63,6 +63,7 @@ class Bench:
         self.events = events
         self.left_out: dict[str, str] = {}
         self._scale = scale
+        self._filled = False
         self._prefix = f"bench-{uuid.uuid4().hex[:6]}."
 
     def count(self, full: int, least: int = 1_000) -> int:
@@ -72,13 +73,15 @@ class Bench:
     def topic(self, row: str, partitions: int, count: int) -> str:
         """A new topic with so many events; its name ends in `documents`, what is before that is a namespace."""
         name = f"{self._prefix}{row}.documents"
+        self._filled = True
         seconds = topic.fill(self.servers.bootstrap, name, partitions, count)
         say(f"{count:,} events written in {seconds:.1f} s")
         return name
 
     def remove_topics(self) -> None:
         """Remove this run's topics: the broker may be one that stays."""
-        topic.remove(self.servers.bootstrap, self._prefix)
+        if self._filled:
+            topic.remove(self.servers.bootstrap, self._prefix)
 
     def present(self, contestants: Sequence[Contestant]) -> list[Contestant]:
         """Those that can be installed; the others are noted and named."""

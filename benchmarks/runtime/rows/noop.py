@@ -60,5 +60,8 @@ def show(found: dict[str, Any]) -> str:
             ]
         )
     heads = ["way", "events/s", "ratio", "ratios", "CPU us", "ratio of CPU", "target", "pauses per 10,000", "problems"]
-    head = f"{found['count']:,} events, {PARTITIONS} partitions, one process each; ratios to the loop beside it."
+    head = (
+        f"{found['count']:,} events, {PARTITIONS} partitions, one process each; ratios to the loop beside it. "
+        "`ratio of CPU` is that of the events for each second of the process's CPU time: other load disturbs it less."
+    )
     return f"{head}\n\n{table(heads, rows)}"
