@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import uuid
-from functools import cached_property
 
 from offsetzero import logs
 from offsetzero.consumers.context import Source
@@ -37,7 +36,7 @@ class Call:
         label: the event type, `tombstone` or `unreadable`: for metrics.
     """
 
-    __slots__ = ("__dict__", "event", "failure", "glance", "group", "label", "record", "route")
+    __slots__ = ("_hop", "_identity", "event", "failure", "glance", "group", "label", "record", "route")
 
     def __init__(self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None) -> None:
         self.record = record
@@ -47,15 +46,17 @@ class Call:
         self.event: Event | None = None
         self.route: Route | None = None
         self.failure: Failure | None = None
-        if hop is not None:
-            self.hop = hop
+        self._hop = hop
+        self._identity: EventIdentity | None = None
 
-    @cached_property
+    @property
     def hop(self) -> Hop:
         """What it carries through retries; that of a first attempt unless it comes from a retry topic."""
-        return first_hop(self.record)
+        if self._hop is None:
+            self._hop = first_hop(self.record)
+        return self._hop
 
-    @cached_property
+    @property
     def meta(self) -> Metadata:
         """Its CloudEvents attributes; what has none is known by its place."""
         if self.glance is not None:
@@ -63,9 +64,14 @@ class Call:
         kind = TOMBSTONE if self.record.value is None else "raw"
         return Metadata(id=str(self.hop.origin), source=RAW_SOURCE, type=kind)
 
-    @cached_property
+    @property
     def identity(self) -> EventIdentity:
         """Whose outcome is written."""
+        if self._identity is None:
+            self._identity = self._identify()
+        return self._identity
+
+    def _identify(self) -> EventIdentity:
         if self.glance is not None:
             return EventIdentity(self.group, _short(self.glance.source), _short(self.glance.id), self.hop.redrive_no)
         return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), self.hop.redrive_no)
