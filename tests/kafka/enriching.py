@@ -149,15 +149,18 @@ class Members:
 
 
 def _signal_at(step: str, number: int) -> None:
-    """Send this process a signal at a step of its first transaction with records in it: before, or `after-commit`."""
+    """Send this process a signal at a step of a transaction: before, or `after-commit`.
+
+    It is the first one with records in it; for SIGKILL, the first with a retry record among them.
+    """
     appended = sent = False
     when, _, name = step.rpartition("-")
     original, produce = getattr(TransactionalProducer, name), TransactionalProducer.produce
 
-    def note(self: Any, *arguments: Any, **options: Any) -> Any:
+    def note(self: Any, topic: str, **options: Any) -> Any:
         nonlocal appended
-        appended = True
-        return produce(self, *arguments, **options)
+        appended = appended or number != signal.SIGKILL or topic.endswith(".retry-1m")
+        return produce(self, topic, **options)
 
     def act(self: Any, *arguments: Any, **options: Any) -> None:
         nonlocal sent
