@@ -86,9 +86,7 @@ def test_a_member_killed_in_a_transaction_doubles_and_loses_nothing(settings: Se
         assert members.start(OZ_TEST_DIE=step).wait(60) == -signal.SIGKILL
         in_log = Counter(one["ce_id"] for one in read_all(settings, "enricher.retry-1m", "read_uncommitted"))
         assert in_log, "the transaction had retry records in it"
-        assert bool(read_all(settings, "enricher.retry-1m")) == (step == "after-commit"), (
-            "seen when committed"
-        )
+        assert bool(read_all(settings, "enricher.retry-1m")) == (step == "after-commit"), "seen when committed"
         members.start()
         wait_until(lambda: is_caught_up(settings), 60, what="lag 0")
     assert outputs(settings) == Counter(names)
