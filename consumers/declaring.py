@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from offsetzero.consumers.transaction import is_async
+from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.schemas.event import Event, event_class
 

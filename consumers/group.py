@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from offsetzero.consumers.atwork import limited
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.declaring import check_event, check_function, check_limits, check_transactional
-from offsetzero.consumers.transaction import is_async
+from offsetzero.consumers.working.atwork import limited
+from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.policy import JITTER, RetryPolicy, Tier
 from offsetzero.schemas.event import Event

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, IsolationLevel
 from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.client_log import LOGGER, watched
-from offsetzero.consumers.facts import ClusterFacts, FactsReader
+from offsetzero.consumers.reading.facts import ClusterFacts, FactsReader
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.settings import Settings

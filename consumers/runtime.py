@@ -7,22 +7,22 @@ from typing import Any
 
 from offsetzero import logs
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.consumers.calls import CallReader, lookup_outside_loops
-from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.health import Health, Phase, health
-from offsetzero.consumers.lanes import KeyLanes
-from offsetzero.consumers.making import MAX_THREADS, Maker
-from offsetzero.consumers.opening import Opening
-from offsetzero.consumers.partition_lanes import PartitionLanes
-from offsetzero.consumers.poll import PollLoop
+from offsetzero.consumers.reading.opening import Opening
+from offsetzero.consumers.reading.poll import PollLoop
+from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import Record, tenant_of
 from offsetzero.consumers.resources import Resources
-from offsetzero.consumers.settle import Settler
-from offsetzero.consumers.transaction_commits import TransactionCommits
-from offsetzero.consumers.transactional import MAX_RECORDS, Outputs, OutputSettler
-from offsetzero.consumers.watcher import Sight, Watcher
-from offsetzero.consumers.workers import Workers
+from offsetzero.consumers.watching.health import Health, Phase, health
+from offsetzero.consumers.watching.watcher import Sight, Watcher
+from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.making import MAX_THREADS, Maker
+from offsetzero.consumers.working.partition_lanes import PartitionLanes
+from offsetzero.consumers.working.settle import Settler
+from offsetzero.consumers.working.transactional import MAX_RECORDS, Outputs, OutputSettler
+from offsetzero.consumers.working.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.codec import Codec
@@ -220,7 +220,7 @@ class GroupRuntime:
             "client.id": f"offsetzero-{self._group.name}",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",  # never skip, never read again: see offsetzero.consumers.positions
+            "auto.offset.reset": "error",  # never skip, never read again: see offsetzero.consumers.reading.positions
             "isolation.level": "read_committed",
             "enable.partition.eof": True,  # tells the position past transaction markers, where no record is
             "fetch.wait.max.ms": 50,

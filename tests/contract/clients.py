@@ -11,9 +11,9 @@ from contract.harness import DEAD, GROUP, RETRY, SOURCE, Headers, Stored
 from kafka.conftest import RunningGroup
 
 from offsetzero.client_log import LOGGER
-from offsetzero.consumers.facts import FactsReader
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.reading.facts import FactsReader
+from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.resources import Resources
 from offsetzero.errors import TopicError
 from offsetzero.producers.delivery import Delivery

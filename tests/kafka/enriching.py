@@ -13,9 +13,9 @@ from uuid import UUID
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from offsetzero.consumers import making, transactional
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.working import making, transactional
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.retry.failures import Poison, Transient
 from offsetzero.schemas.documents import DocumentUploaded

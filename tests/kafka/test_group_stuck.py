@@ -18,11 +18,11 @@ from kafka.test_group_database import database_away
 from prometheus_client import REGISTRY
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers import database as effects_of_databases
-from offsetzero.consumers import health, watcher
-from offsetzero.consumers.atwork import AtWork
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.watching import health, watcher
+from offsetzero.consumers.working import database as effects_of_databases
+from offsetzero.consumers.working.atwork import AtWork
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry.policy import Tier

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from offsetzero.consumers.facts import ClusterFacts
+from offsetzero.consumers.reading.facts import ClusterFacts
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool

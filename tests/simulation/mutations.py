@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from offsetzero.consumers import batches, membership, settle
-from offsetzero.consumers.commits import Commits
-from offsetzero.consumers.database import DatabaseEffects
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.kafka_transaction import Transactions
-from offsetzero.consumers.lanes import KeyLanes
-from offsetzero.consumers.membership import Membership
-from offsetzero.consumers.pressure import Pressure
+from offsetzero.consumers.reading import membership
+from offsetzero.consumers.reading.commits import Commits
+from offsetzero.consumers.reading.membership import Membership
+from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending
-from offsetzero.consumers.settle import Settler
+from offsetzero.consumers.working import batches, settle
+from offsetzero.consumers.working.database import DatabaseEffects
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.kafka_transaction import Transactions
+from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.run import Ending
+from offsetzero.consumers.working.settle import Settler
 from offsetzero.store import processed
 from simulation.producer import SimDelivery
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from offsetzero.consumers import dispatch, kafka_transaction, opening, transaction_commits
+from offsetzero.consumers.reading import opening, transaction_commits
+from offsetzero.consumers.working import dispatch, kafka_transaction
 from simulation.baton import Baton, Task
 
 CHANCE = 0.01  # that a thread is held up at a line

@@ -94,14 +94,14 @@ def test_overlaps_and_inversions_of_a_key_are_counted(capsys: pytest.CaptureFixt
 def test_stacks_are_told_apart_by_stage() -> None:
     from rows.cost import _stages
 
-    turn = "<module> (ours_noop.py:1);run (ours.py:9);PollLoop.turn (consumers/poll.py:9)"
-    work = "Thread.run (threading.py:1);ThreadWorkers._run (consumers/workers.py:1)"
+    turn = "<module> (ours_noop.py:1);run (ours.py:9);PollLoop.turn (consumers/reading/poll.py:9)"
+    work = "Thread.run (threading.py:1);ThreadWorkers._run (consumers/working/workers.py:1)"
     raw = "\n".join(
         [
-            f"{turn};PollLoop._fetch (consumers/poll.py:1) 1",
-            f"{turn};PollLoop._accept (consumers/poll.py:1);Record.__init__ (consumers/record.py:1) 2",
-            f"{turn};PollLoop._accept (consumers/poll.py:1);KeyLanes.add (consumers/lanes.py:1) 4",
-            f"{work};CallReader.read (consumers/calls.py:1) 8",
+            f"{turn};PollLoop._fetch (consumers/reading/poll.py:1) 1",
+            f"{turn};PollLoop._accept (consumers/reading/poll.py:1);Record.__init__ (consumers/record.py:1) 2",
+            f"{turn};PollLoop._accept (consumers/reading/poll.py:1);KeyLanes.add (consumers/working/lanes.py:1) 4",
+            f"{work};CallReader.read (consumers/working/calls.py:1) 8",
             f"{work};one (ours_noop.py:3);get.<locals>.look (offsetzero/schemas/lazy.py:1) 16",
             f"{work};one (ours_noop.py:3) 32",
             "<module> (ours_noop.py:1);_find_and_load (importlib:1) 64",

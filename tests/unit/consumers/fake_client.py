@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.reading.positions import Facts
 
 
 class FakeMessage:

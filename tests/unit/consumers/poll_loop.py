@@ -7,10 +7,10 @@ from confluent_kafka import TopicPartition
 from unit.consumers.fake_client import FakeConsumer, FakeFacts, FakeMessage, NoThread
 from unit.consumers.taking import take
 
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.opening import Opening
-from offsetzero.consumers.poll import PollLoop
+from offsetzero.consumers.reading.opening import Opening
+from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
 from support import ManualClock

@@ -1,8 +1,8 @@
 """Takes records one by one from a dispatcher, as a worker does that ends each run with its one record."""
 
-from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.run import Ending, Run
 
 _runs: dict[Record, Run] = {}
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from offsetzero.consumers.assignment import Assignment
+from offsetzero.consumers.reading.assignment import Assignment
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from support import machine
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.atwork import AT_WORK, Abandoned, AtWork, limited, raise_if_abandoned
-from offsetzero.consumers.transaction import HandlerRaised
+from offsetzero.consumers.working.atwork import AT_WORK, Abandoned, AtWork, limited, raise_if_abandoned
+from offsetzero.consumers.working.transaction import HandlerRaised
 from support import ManualClock, wait_until
 
 

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.batches import BatchHandling
-from offsetzero.consumers.calls import Call
-from offsetzero.consumers.dispatch import AGAIN_SECONDS, Dispatcher
 from offsetzero.consumers.group import Batch, Route
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending, Run
-from offsetzero.consumers.tally import Tally
-from offsetzero.consumers.transaction import HandlerRaised, NotNow
+from offsetzero.consumers.working.batches import BatchHandling
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, Dispatcher
+from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.tally import Tally
+from offsetzero.consumers.working.transaction import HandlerRaised, NotNow
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.retry.failures import Poison
 from support import ManualClock

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.calls import RAW_SOURCE, CallReader
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.calls import RAW_SOURCE, CallReader
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.retry.failures import FailureClass
 from offsetzero.schemas import cloudevents

@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from unit.consumers.taking import end, finish, take
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.dispatch import AGAIN_SECONDS, HELD_UP_SECONDS, Dispatcher
-from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.record import OVERHEAD, OwnedPartition, Record
-from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, HELD_UP_SECONDS, Dispatcher
+from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.run import Ending, Run
 from support import ManualClock, machine
 
 KEYS = [b"a", b"b", b"c", None]

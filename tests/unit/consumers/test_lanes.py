@@ -5,8 +5,8 @@ from collections import defaultdict
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from offsetzero.consumers.lanes import KeyLanes
 from offsetzero.consumers.record import OwnedPartition, Record, tenant_of
+from offsetzero.consumers.working.lanes import KeyLanes
 from support import machine
 
 KEYS = [b"a", b"b", None]

@@ -9,18 +9,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.atwork import AT_WORK
-from offsetzero.consumers.calls import Call
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.effects import Threads
 from offsetzero.consumers.group import Route
-from offsetzero.consumers.handling import AsyncHandling
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import spawn
-from offsetzero.consumers.run import Ending
-from offsetzero.consumers.tally import Tally
-from offsetzero.consumers.transaction import in_handler
-from offsetzero.consumers.workers import LoopWorkers
+from offsetzero.consumers.working.atwork import AT_WORK
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.effects import Threads
+from offsetzero.consumers.working.handling import AsyncHandling
+from offsetzero.consumers.working.run import Ending
+from offsetzero.consumers.working.tally import Tally
+from offsetzero.consumers.working.transaction import in_handler
+from offsetzero.consumers.working.workers import LoopWorkers
 from offsetzero.retry.failures import Transient
 from support import wait_until
 

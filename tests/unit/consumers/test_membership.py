@@ -9,9 +9,9 @@ from unit.consumers.fake_client import FakeFacts
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.membership import LATE_SECONDS
-from offsetzero.consumers.positions import Facts
-from offsetzero.consumers.run import Ending
+from offsetzero.consumers.reading.membership import LATE_SECONDS
+from offsetzero.consumers.reading.positions import Facts
+from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, LostBecause, PositionLost, TopicError
 from offsetzero.store.starts import Start
 

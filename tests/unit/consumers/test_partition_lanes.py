@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from offsetzero.consumers.dispatch import AGAIN_SECONDS, Dispatcher
-from offsetzero.consumers.partition_lanes import PartitionLanes
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, Dispatcher
+from offsetzero.consumers.working.partition_lanes import PartitionLanes
+from offsetzero.consumers.working.run import Ending, Run
 from support import ManualClock
 
 

@@ -5,9 +5,9 @@ from confluent_kafka import KafkaError, TopicPartition
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers import pressure
+from offsetzero.consumers.reading import pressure
 from offsetzero.consumers.record import spans
-from offsetzero.consumers.run import Ending
+from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetzero.consumers.positions import Facts, births, decide, deleted
+from offsetzero.consumers.reading.positions import Facts, births, decide, deleted
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.errors import GroupStopped, LostBecause, PositionLost
 from offsetzero.store.starts import Start

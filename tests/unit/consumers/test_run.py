@@ -1,7 +1,7 @@
 """A run while its partitions are revoked by another thread."""
 
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.working.run import Ending, Run
 
 
 class RevokedMeanwhile(OwnedPartition):

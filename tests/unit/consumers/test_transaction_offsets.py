@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.kafka_transaction import Append, Handled, Transactions
+from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending
-from offsetzero.consumers.transaction_commits import TransactionCommits
+from offsetzero.consumers.working.kafka_transaction import Append, Handled, Transactions
+from offsetzero.consumers.working.run import Ending
 from offsetzero.topics.names import Names
 
 

@@ -4,12 +4,12 @@ import threading
 from typing import Any, NoReturn
 
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.atwork import AT_WORK
-from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import spawn
-from offsetzero.consumers.run import Run
-from offsetzero.consumers.workers import ThreadWorkers
+from offsetzero.consumers.working.atwork import AT_WORK
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.run import Run
+from offsetzero.consumers.working.workers import ThreadWorkers
 from offsetzero.retry.failures import Transient
 from support import wait_until
 

@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError
 
-from offsetzero.consumers.calls import Call
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import Batch, Route
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.transaction import HandlerRaised, NotNow, checked, is_async
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.transaction import HandlerRaised, NotNow, checked, is_async
 from offsetzero.errors import PublishError
 from offsetzero.producers import records
 from offsetzero.producers.delivery import Delivery

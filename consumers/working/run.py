@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from offsetzero.consumers.atwork import AtWork
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.working.atwork import AtWork
 
 
 class Ending(Enum):

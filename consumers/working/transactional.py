@@ -4,18 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.atwork import AtWork
-from offsetzero.consumers.calls import Call
 from offsetzero.consumers.context import Context
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.effects import AtLeastOnce
-from offsetzero.consumers.handling import Handling
-from offsetzero.consumers.kafka_transaction import Append, Handled, Transactions
+from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Spawn
-from offsetzero.consumers.run import Ending, Run
-from offsetzero.consumers.settle import Settler
-from offsetzero.consumers.transaction_commits import TransactionCommits
+from offsetzero.consumers.working.atwork import AtWork
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.effects import AtLeastOnce
+from offsetzero.consumers.working.handling import Handling
+from offsetzero.consumers.working.kafka_transaction import Append, Handled, Transactions
+from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.settle import Settler
 from offsetzero.producers.delivery import Delivery
 from offsetzero.retry.headers import Headers
 

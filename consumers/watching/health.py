@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from offsetzero.consumers.watch import Part, Running
-from offsetzero.consumers.watcher import Sight
+from offsetzero.consumers.watching.watch import Part, Running
+from offsetzero.consumers.watching.watcher import Sight
 
 SILENT_SECONDS = 30.0
 """Without a turn of the polling thread, or of the event loop: longer than anything that they wait for."""

@@ -7,13 +7,13 @@ from typing import Protocol
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
-from offsetzero.consumers.atwork import TIMED_OUT
-from offsetzero.consumers.dispatch import Dispatcher
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
-from offsetzero.consumers.run import Run
-from offsetzero.consumers.watch import Findings, Head, Part, Running, Watch
-from offsetzero.consumers.workers import Workers
+from offsetzero.consumers.watching.watch import Findings, Head, Part, Running, Watch
+from offsetzero.consumers.working.atwork import TIMED_OUT
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.run import Run
+from offsetzero.consumers.working.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.retry.failures import Transient
 from offsetzero.settings import GroupSettings

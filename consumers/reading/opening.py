@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from offsetzero import logs
 from offsetzero.clock import Clock
-from offsetzero.consumers.facts import FactsReader
-from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.reading.facts import FactsReader
+from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.consumers.resources import Spawn
 from offsetzero.errors import TopicError

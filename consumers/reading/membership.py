@@ -6,14 +6,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
-from offsetzero.consumers import positions
-from offsetzero.consumers.assignment import Assignment
-from offsetzero.consumers.commits import Commits
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.fetching import Fetching
-from offsetzero.consumers.opening import Opening
-from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.reading import positions
+from offsetzero.consumers.reading.assignment import Assignment
+from offsetzero.consumers.reading.commits import Commits
+from offsetzero.consumers.reading.fetching import Fetching
+from offsetzero.consumers.reading.opening import Opening
+from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.record import OwnedPartition, PauseReason, spans
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.errors import GroupStopped, PositionLost
 from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names

@@ -9,10 +9,10 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
-from offsetzero.consumers.effects import is_unsound
+from offsetzero.consumers.reading.transaction_commits import Left, TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending
-from offsetzero.consumers.transaction_commits import Left, TransactionCommits
+from offsetzero.consumers.working.effects import is_unsound
+from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, PublishError, TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.transactions import TransactionalProducer, TransactionError, Unsettled

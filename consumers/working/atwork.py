@@ -23,9 +23,9 @@ from typing import Any
 import psycopg
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.transaction import is_async
+from offsetzero.consumers.working.transaction import is_async
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), "<"})
 TIMED_OUT = "handler-timeout"
 """The reason of the failure that becomes of a handling that was given up."""

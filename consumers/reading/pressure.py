@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable
 
 from offsetzero import metrics
 from offsetzero.clock import Clock
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.fetching import Fetching
+from offsetzero.consumers.reading.fetching import Fetching
 from offsetzero.consumers.record import OwnedPartition, PauseReason
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.settings import GroupSettings
 
 WAIT_SECONDS = 0.05

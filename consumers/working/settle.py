@@ -8,13 +8,13 @@ from psycopg_pool import PoolTimeout
 
 from offsetzero import logs, metrics
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.consumers import steps
-from offsetzero.consumers.atwork import TIMED_OUT
-from offsetzero.consumers.calls import Call
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.run import Ending
-from offsetzero.consumers.transaction import NotNow
+from offsetzero.consumers.working import steps
+from offsetzero.consumers.working.atwork import TIMED_OUT
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.run import Ending
+from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.errors import PublishError
 from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers

@@ -5,21 +5,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.batches import BatchHandling
-from offsetzero.consumers.calls import Call, CallReader
 from offsetzero.consumers.context import Context
-from offsetzero.consumers.database import DatabaseEffects
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.effects import AtLeastOnce, Effects, Threads
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.handling import AsyncHandling, Handling
-from offsetzero.consumers.kafka_transaction import TRANSACTION_SECONDS, Transactions
+from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.resources import Resources
-from offsetzero.consumers.settle import Settler
-from offsetzero.consumers.tally import Tally
-from offsetzero.consumers.transaction_commits import TransactionCommits
-from offsetzero.consumers.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
-from offsetzero.consumers.workers import LoopWorkers, ThreadWorkers
+from offsetzero.consumers.working.batches import BatchHandling
+from offsetzero.consumers.working.calls import Call, CallReader
+from offsetzero.consumers.working.database import DatabaseEffects
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.effects import AtLeastOnce, Effects, Threads
+from offsetzero.consumers.working.handling import AsyncHandling, Handling
+from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS, Transactions
+from offsetzero.consumers.working.settle import Settler
+from offsetzero.consumers.working.tally import Tally
+from offsetzero.consumers.working.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
+from offsetzero.consumers.working.workers import LoopWorkers, ThreadWorkers
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.schemas.ids import uuid7

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.lanes import KeyLanes
-from offsetzero.consumers.partition_lanes import PartitionLanes
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.run import Ending, Run
-from offsetzero.consumers.watch import Doing
+from offsetzero.consumers.watching.watch import Doing
+from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.partition_lanes import PartitionLanes
+from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.retry.failures import Failure
 
 RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from offsetzero.consumers import positions
-from offsetzero.consumers.positions import Facts
+from offsetzero.consumers.reading import positions
+from offsetzero.consumers.reading.positions import Facts
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.store import starts

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.atwork import AT_WORK, Abandoned, AtWork, line_of_thread
-from offsetzero.consumers.batches import BatchHandling
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.handling import AsyncHandling, Handling
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.resources import Spawn, Thread
-from offsetzero.consumers.run import Ending, Run
+from offsetzero.consumers.working.atwork import AT_WORK, Abandoned, AtWork, line_of_thread
+from offsetzero.consumers.working.batches import BatchHandling
+from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.handling import AsyncHandling, Handling
+from offsetzero.consumers.working.run import Ending, Run
 
 JOIN_SECONDS = 2.0
 LATE_SECONDS = 5.0  # for a cancelled function to end by itself, before its connection is cut

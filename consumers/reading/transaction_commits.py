@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.commits import Commits
+from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.topics.names import Names
 

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.atwork import raise_if_abandoned
-from offsetzero.consumers.calls import Call, CallReader
-from offsetzero.consumers.effects import Effects, MakeContext
 from offsetzero.consumers.group import Batch
-from offsetzero.consumers.handling import failed
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.run import Ending, Run
-from offsetzero.consumers.settle import Settler, not_now
-from offsetzero.consumers.tally import Tally
-from offsetzero.consumers.transaction import NotNow
+from offsetzero.consumers.working.atwork import raise_if_abandoned
+from offsetzero.consumers.working.calls import Call, CallReader
+from offsetzero.consumers.working.effects import Effects, MakeContext
+from offsetzero.consumers.working.handling import failed
+from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.settle import Settler, not_now
+from offsetzero.consumers.working.tally import Tally
+from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.errors import SchemasUnavailable
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from offsetzero.consumers.calls import Call
+from offsetzero.consumers.working.calls import Call
 from offsetzero.producers import outbox
 from offsetzero.retry.failures import Failure
 from offsetzero.schemas.event import Event

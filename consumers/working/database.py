@@ -6,13 +6,13 @@ from typing import Any
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from offsetzero.consumers import steps
-from offsetzero.consumers.calls import Call
 from offsetzero.consumers.context import BatchContext, Context
-from offsetzero.consumers.effects import MakeContext, Threads, argument_of, route_of
 from offsetzero.consumers.group import Batch, ConsumerGroup
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.transaction import checked, in_handler, own_database
+from offsetzero.consumers.working import steps
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
+from offsetzero.consumers.working.transaction import checked, in_handler, own_database
 from offsetzero.producers import outbox
 from offsetzero.settings import Settings
 from offsetzero.store import processed

@@ -4,14 +4,14 @@ import asyncio
 
 from offsetzero import logs
 from offsetzero.clock import Clock
-from offsetzero.consumers.atwork import raise_if_abandoned
-from offsetzero.consumers.calls import Call, CallReader, LooksUp
-from offsetzero.consumers.effects import Effects, MakeContext, Threads, route_of
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.run import Ending, Run
-from offsetzero.consumers.settle import Settler, not_now
-from offsetzero.consumers.tally import Tally
-from offsetzero.consumers.transaction import HandlerRaised, NotNow, checked
+from offsetzero.consumers.working.atwork import raise_if_abandoned
+from offsetzero.consumers.working.calls import Call, CallReader, LooksUp
+from offsetzero.consumers.working.effects import Effects, MakeContext, Threads, route_of
+from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.settle import Settler, not_now
+from offsetzero.consumers.working.tally import Tally
+from offsetzero.consumers.working.transaction import HandlerRaised, NotNow, checked
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.retry.classify import classify
 

@@ -7,14 +7,14 @@ from confluent_kafka import Consumer, KafkaError, Message
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
-from offsetzero.consumers import protocol
-from offsetzero.consumers.commits import Commits
-from offsetzero.consumers.dispatch import Dispatcher
-from offsetzero.consumers.fetching import Fetching
-from offsetzero.consumers.membership import Membership
-from offsetzero.consumers.opening import Opening
-from offsetzero.consumers.pressure import Pressure
+from offsetzero.consumers.reading import protocol
+from offsetzero.consumers.reading.commits import Commits
+from offsetzero.consumers.reading.fetching import Fetching
+from offsetzero.consumers.reading.membership import Membership
+from offsetzero.consumers.reading.opening import Opening
+from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.errors import GroupStopped
 from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings

@@ -1,0 +1,1 @@
+"""What is stuck or stalled, and how a member is."""
