@@ -16,7 +16,7 @@ from simulation.group import Coordinator
 from simulation.laws import Laws
 from simulation.log import Stored as SimStored
 from simulation.member import SimResources
-from simulation.plan import Plan
+from simulation.plan import Effects, Plan
 from simulation.producer import SimDelivery, SimProducer
 from simulation.world import World
 
@@ -31,8 +31,11 @@ class OwnEvents(Laws):
     def hold(self, member: str, record: SimStored) -> bytes | None:
         return record.value
 
-    def appends(self, process: Process, place: tuple[str, int], headers: Headers) -> str:
-        return ""
+    def appends(self, process: Process, record: SimStored) -> None:
+        pass
+
+    def landed(self, record: SimStored) -> None:
+        pass
 
     def _is_done(self, record: SimStored) -> bool:
         return True
@@ -158,7 +161,17 @@ class SimLog:
     def __init__(self, seed: int, *, classic: bool) -> None:
         pace, partitions, concurrency, in_flight = 0.0005, 4, 4, 5_000
         plan = Plan(
-            seed, pace, partitions, classic, concurrency, in_flight, members=0, batch=0, timeout=None, preempt=False
+            seed,
+            pace,
+            partitions,
+            classic,
+            concurrency,
+            in_flight,
+            members=0,
+            effects=Effects.LOG,
+            batch=0,
+            timeout=None,
+            preempt=False,
         )
         world = self.world = World(plan)
         world.laws = OwnEvents(world)
@@ -213,7 +226,9 @@ class SimLog:
 
     def append(self, partition: int, key: str, value: bytes | None, headers: Headers) -> int:
         now_ms = START_MS + round(self.world.baton.now * 1000)
-        return self.world.log.append((SOURCE, partition), key.encode(), value, headers, now_ms).offset
+        record = SimStored.of((SOURCE, partition), key.encode(), value, headers, now_ms)
+        self.world.log.append(record)
+        return record.offset
 
     def append_in_transaction(self, partition: int, key: str, value: bytes, headers: Headers, *, commit: bool) -> None:
         if commit:
