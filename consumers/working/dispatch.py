@@ -146,6 +146,15 @@ class Dispatcher:
         with self._lock:
             return None if self._closed else self._next(limit)
 
+    def release(self, run: Run) -> None:
+        """Take out of a run what has ended and what was not begun: its worker is going to wait for something."""
+        with self._lock:
+            if run not in self._runs or not self._relieve(run):
+                return
+            self._call_workers()
+            self._room.notify_all()
+        self._wake()
+
     def end(self, runs: Iterable[Run]) -> None:
         """Workers have come to the end of these runs; what is left waiting in them was not begun."""
         with self._lock:

@@ -1,6 +1,7 @@
 """One record from reading to its outcome: the same steps for sync and async handlers."""
 
 import asyncio
+from collections.abc import Callable
 
 from offsetzero import logs
 from offsetzero.clock import Clock
@@ -28,6 +29,7 @@ class Handling:
         context: makes what a handler is given.
         clock: for how long handlings take.
         tally: this worker's counts.
+        release: gives others what is left in a run; called before something that waits for the broker.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Handling:
         context: MakeContext,
         clock: Clock,
         tally: Tally,
+        release: Callable[[Run], None] = lambda _run: None,
     ) -> None:
+        self._release = release
         self._reader = reader
         self._effects = effects
         self._settler = settler
@@ -55,11 +59,11 @@ class Handling:
         try:
             while (record := run.begin()) is not None:
                 run.begun_at = self._clock.monotonic()
-                run.ended.append((record, self._work(record, run.begun_at)))
+                run.ended.append((record, self._work(record, run.begun_at, run)))
         finally:
             self._tally.tell()
 
-    def _work(self, record: Record, started: float) -> Ending:
+    def _work(self, record: Record, started: float, run: Run | None = None) -> Ending:
         try:
             call = self._reader.read(record)
         except SchemasUnavailable as error:
@@ -78,6 +82,8 @@ class Handling:
             except BaseException as error:
                 self._tally.read(call.label)
                 raise_if_abandoned(error)
+                if run is not None and run.waiting:
+                    self._release(run)
                 return failed(call, error, self._effects, self._settler)
             self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
             return Ending.DONE

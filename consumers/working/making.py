@@ -81,7 +81,7 @@ class Maker:
             tally = Tally(self._group.name)
             if (batch := self._group.batched) is not None:
                 return BatchHandling(batch, self._reader, effects, self._settler, self._context, self._clock, tally)
-            return Handling(self._reader, effects, self._settler, self._context, self._clock, tally)
+            return Handling(self._reader, effects, self._settler, self._context, self._clock, tally, dispatcher.release)
 
         return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn, self._resize)
 

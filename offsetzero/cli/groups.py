@@ -70,7 +70,7 @@ def spare_the_collector() -> None:
     thresholds that took a third of the time of a handler that does little.
     """
     gc.freeze()
-    gc.set_threshold(2_000, 20, 20)
+    gc.set_threshold(10_000, 20, 50)
 
 
 def _end(status: int) -> NoReturn:

@@ -7,6 +7,7 @@ from contract import Meter
 from prometheus_client import Counter
 
 from offsetzero import logs, metrics
+from offsetzero.cli.groups import spare_the_collector
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.runtime import GroupRuntime
@@ -56,6 +57,7 @@ def run(
         pauses.append(_total(metrics.PAUSES))  # before those of the orderly end
 
     meter.done = done
+    spare_the_collector()
     runtime.run()
     places = group_offsets(settings, group.name, [SOURCE])
     return {"pauses": pauses[0], "uncommitted": sum(one.lag for one in places)}

@@ -8,7 +8,7 @@ from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import spawn
 from offsetzero.consumers.working.atwork import AT_WORK
 from offsetzero.consumers.working.dispatch import Dispatcher
-from offsetzero.consumers.working.run import Run
+from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.consumers.working.workers import ThreadWorkers
 from offsetzero.retry.failures import Transient
 from support import wait_until
@@ -86,3 +86,22 @@ def test_a_crash_is_told_and_its_record_is_neither_done_nor_running() -> None:
     assert [str(error) for error in told] == ["a bug of the runtime"]
     assert not record.done
     assert dispatcher.wait_idle(0) == []
+
+
+def test_what_a_worker_has_not_begun_goes_to_others_before_it_waits() -> None:
+    """The dead letter of one record must not hold up the others of its worker's run."""
+    dispatcher = Dispatcher(SYSTEM)
+    dispatcher.add([Record(OwnedPartition("documents", "id", 0), n, str(n).encode(), b"v", [], 0) for n in range(5)])
+    run = dispatcher.take_nowait(5)
+    assert run is not None
+    first = run.begin()
+    assert first is not None
+    run.ended.append((first, Ending.DONE))
+    second = run.begin()
+    dispatcher.release(run)
+    assert first.done
+    assert run.running == (second,)
+    other = dispatcher.take_nowait(5)
+    assert other is not None
+    assert [record.offset for record in other.waiting] == [2, 3, 4]
+    assert run.begin() is None
