@@ -1,8 +1,8 @@
 """Terminal outcomes of events: what makes the effect of an event happen once for a group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from offsetzero.store.script import Script
 
@@ -16,8 +16,7 @@ class Outcome(StrEnum):
     DEAD_LETTERED = "dead-lettered"
 
 
-@dataclass(frozen=True, slots=True)
-class EventIdentity:
+class EventIdentity(NamedTuple):
     """Whose outcome: an event id is unique only with its source; only a higher `redrive_no` opens it again."""
 
     group: str
@@ -80,7 +79,9 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[l
         [one.event_id for one in identities],
         [one.redrive_no for one in identities],
     )
-    new = {tuple(row) for row in (yield _INSERT_ALL, parameters)}
+    new = set((yield _INSERT_ALL, parameters))
+    if len(new) == len(identities):
+        return [True] * len(new)
     claimed = []
     for one in identities:
         key = (one.source, one.event_id, one.redrive_no)
