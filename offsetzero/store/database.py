@@ -50,14 +50,24 @@ def async_pool(settings: Settings, size: int, *, name: str = "offsetzero", timeo
     It tries a connection before it hands it out, so that a request after a restart of PostgreSQL does
     not get a dead one.
     """
-    return AsyncConnectionPool(
+
+    async def check(connection: AsyncConnection) -> None:
+        try:
+            await AsyncConnectionPool.check_connection(connection)
+        except Exception:
+            # The others are of the same time, and the pool pauses ever longer between two that are dead.
+            await made.drain()
+            raise
+
+    made = AsyncConnectionPool(
         settings.database_url.get_secret_value(),
         kwargs={**_SESSION, "application_name": name},
         connection_class=psycopg.AsyncConnection,
-        check=AsyncConnectionPool.check_connection,
+        check=check,
         min_size=1,
         max_size=size,
         name=name,
         timeout=timeout,
         open=False,
     )
+    return made

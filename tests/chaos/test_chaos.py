@@ -17,14 +17,16 @@ from offsetzero.topics import lag
 from support import wait_until
 
 MEMBERS = 3
-MIXED = {"all": {What.MEMBER: SIZE.kills, What.FROZEN: 1, What.BROKER: 1, What.DATABASE: 1}}
-SINGLY = {
+SERVERS = {What.BROKER: 1, What.DATABASE: 1}
+SMALLER = {"killed": {What.MEMBER: SIZE.kills, **SERVERS}}
+FULLY = {
+    "all": {What.MEMBER: SIZE.kills, What.FROZEN: 1, **SERVERS},
     "members": {What.MEMBER: SIZE.kills},
     "frozen": {What.MEMBER: 1, What.FROZEN: 10},
     "broker": {What.MEMBER: 1, What.BROKER: 4},
     "database": {What.MEMBER: 1, What.DATABASE: 4},
 }
-KILLS = MIXED | (SINGLY if SIZE is FULL else {})
+KILLS = FULLY if SIZE is FULL else SMALLER
 
 
 @pytest.fixture

@@ -28,9 +28,6 @@ CUT_SECONDS = 6.0  # the session's time has passed by then
 class OwnEvents(Laws):
     """The laws of commits, for events that no plan knows: the tests say which are done, and when."""
 
-    def hold(self, member: str, record: SimStored) -> bytes | None:
-        return record.value
-
     def appends(self, process: Process, record: SimStored) -> None:
         pass
 
