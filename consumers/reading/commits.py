@@ -67,12 +67,16 @@ class Commits:
         except KafkaException as error:
             self._failed(offsets, error.args[0])
 
-    def settle(self, consumer: Consumer, seconds: float) -> bool:
-        """Wait for the answers of the commits on their way, `seconds` at most; False when one did not come."""
+    def catch_up(self, consumer: Consumer, seconds: float) -> bool:
+        """Wait until another commit may be asked for, `seconds` at most; False when the time ran out."""
         deadline = self._clock.monotonic() + seconds
         while self._unanswered > 0 and self._clock.monotonic() < deadline:
             consumer.poll(0.05)
         return self._unanswered == 0
+
+    def settle(self, consumer: Consumer, seconds: float) -> bool:
+        """Wait for the answer to the last commit of this member, `seconds` at most; False when none came."""
+        return self.catch_up(consumer, seconds)
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """The client's callback, called from `poll`."""

@@ -167,7 +167,7 @@ class PollLoop:
 
     def close(self) -> None:
         """Commit what is done and leave the group, within a bound also when the broker does not answer."""
-        answered = self._commits.settle(self._consumer, CLOSE_SECONDS)
+        answered = self._commits.catch_up(self._consumer, CLOSE_SECONDS)
         if answered:
             self._membership.commit_last()
             answered = self._commits.settle(self._consumer, CLOSE_SECONDS)

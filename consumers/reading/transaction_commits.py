@@ -59,6 +59,10 @@ class TransactionCommits(Commits):
     def commit_now(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
         """Nothing: what ran was awaited, with its transaction."""
 
+    def catch_up(self, consumer: Consumer, seconds: float) -> bool:
+        """At once: what `commit` is told is not sent by this thread."""
+        return True
+
     def settle(self, consumer: Consumer, seconds: float) -> bool:
         """Wait for the last transaction, `seconds` at most; none follows."""
         with self._guard:

@@ -123,6 +123,9 @@ class FakeConsumer:
     def get_watermark_offsets(self, _place: TopicPartition, *, cached: bool) -> tuple[int, int]:
         return -1001, -1001
 
+    def consumer_group_metadata(self) -> str:
+        return "member"
+
     def close(self) -> None:
         self.closed = True
 

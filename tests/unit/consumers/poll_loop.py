@@ -7,6 +7,7 @@ from confluent_kafka import TopicPartition
 from unit.consumers.fake_client import FakeConsumer, FakeFacts, FakeMessage, NoThread
 from unit.consumers.taking import take
 
+from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.record import Record
@@ -29,7 +30,9 @@ class WorkingClock(ManualClock):
 class Loop:
     """With partitions 0 and 1 of `documents` and `audit.retry-1m` assigned, unless a test assigns itself."""
 
-    def __init__(self, *, protocol: str = "consumer", assign: bool = True, **limits: int) -> None:
+    def __init__(
+        self, *, protocol: str = "consumer", assign: bool = True, commits: type[Commits] | None = None, **limits: int
+    ) -> None:
         self.clock = WorkingClock()
         self.dispatcher = Dispatcher(self.clock)
         self.facts = FakeFacts({"documents": "id-1", "audit.retry-1m": "id-2"})
@@ -54,6 +57,7 @@ class Loop:
             self.on_lost,
             make,  # type: ignore[arg-type]
             self.opening,
+            commits("audit", Names("t."), self.clock) if commits is not None else None,  # type: ignore[call-arg]
         )
         self.loop.subscribe()
         self.places = [TopicPartition(f"t.{name}", n) for name in ("documents", "audit.retry-1m") for n in (0, 1)]

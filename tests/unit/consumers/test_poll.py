@@ -6,7 +6,8 @@ from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
 from offsetzero.consumers.reading import pressure
-from offsetzero.consumers.record import spans
+from offsetzero.consumers.reading.transaction_commits import TransactionCommits
+from offsetzero.consumers.record import OwnedPartition, spans
 from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped
 
@@ -250,3 +251,21 @@ def test_a_commit_waits_for_the_answer_to_the_one_before() -> None:
     loop.turn(2)
     loop.turn()
     assert loop.client.committed[("t.documents", 0)] == 2
+
+
+def test_the_last_transaction_is_waited_for_when_it_knows_where_everything_stands() -> None:
+    """After that no transaction follows: what it is told later would be read again."""
+    told: list[dict[OwnedPartition, int]] = []
+
+    class Told(TransactionCommits):
+        def settle(self, consumer: object, seconds: float) -> bool:
+            told.append(dict(self.settled))
+            return True
+
+    loop = Loop(commits=Told)
+    loop.deliver(0)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.loop.close()
+    assert [offset for stay, offset in told[0].items() if stay.place == ("documents", 0)] == [1]
+    assert len(told) == 1
