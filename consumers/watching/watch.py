@@ -7,20 +7,11 @@ and has no reason for that is stalled: something is wrong that nobody foresaw, a
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from offsetzero.consumers.working.run import Doing
 from offsetzero.store.starts import Place
 
 MAX_TELL_SECONDS = 3600.0
-
-
-class Doing(StrEnum):
-    """What the lowest undone record of a partition is doing."""
-
-    RUNNING = "running"
-    WAITING = "waiting"  # for its due time, or for the next try while the database is away
-    QUEUED = "queued"  # behind a record of its key, or for a worker
-    NOTHING = "nothing"  # it could run, and does not
 
 
 @dataclass(frozen=True, slots=True)

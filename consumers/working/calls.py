@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from offsetzero import logs
 from offsetzero.consumers.context import Source
@@ -114,6 +116,17 @@ class Call:
     def log(self) -> Logger:
         """The logger of the group's handlers."""
         return logs.get(f"offsetzero.groups.{self.group}")
+
+    def cause_of(self, given: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """The attributes of an event that its handler publishes, as for `Publisher.publish`.
+
+        Args:
+            given: what the handler says of it, which wins.
+            source: `ce_source` of this process.
+        """
+        meta = self.meta
+        followed = {"run_id": meta.run_id, "correlation_id": meta.correlation_id, "causation_id": meta.id}
+        return {"source": source, **followed, **given}
 
     def log_fields(self) -> dict[str, object]:
         """On every line that is logged while the record is worked on, whoever logs it."""

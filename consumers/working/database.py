@@ -1,7 +1,6 @@
 """Database groups: the effect, the event's outcome and what is published commit in one transaction."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -123,13 +122,6 @@ class DatabaseEffects:
 def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str) -> Script[None]:
     """After the handler, in its transaction: what it published, and its step of the run."""
     for event, given in ctx.outgoing:
-        metadata: dict[str, Any] = {
-            "source": source,
-            "run_id": call.meta.run_id,
-            "correlation_id": call.meta.correlation_id,
-            "causation_id": call.meta.id,
-            **given,
-        }
-        yield from outbox.record(event, **metadata)
+        yield from outbox.record(event, **call.cause_of(given, source))
     if group.step:
         yield from steps.succeed(call, group.name, ctx.warnings, source)

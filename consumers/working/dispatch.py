@@ -8,10 +8,9 @@ from contextlib import contextmanager
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.watching.watch import Doing
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
-from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.run import Doing, Ending, Run
 from offsetzero.retry.failures import Failure
 
 RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before
@@ -64,11 +63,8 @@ class Dispatcher:
     def add(self, records: Iterable[Record]) -> None:
         """Queue delivered records in the order of their offsets."""
         with self._lock:
-            enter = self._lanes.add
             for record in records:
-                self._in_flight += 1
-                self._bytes += record.size
-                enter(record)
+                self._enter(record)
             self._call_workers()
         self._wake()
 

@@ -209,14 +209,7 @@ class AtLeastOnce:
         """
         made = []
         for number, (event, given) in enumerate(ctx.outgoing):
-            attributes: Any = {
-                "source": self._settings.source,
-                "event_id": _derived_id(call, number),
-                "run_id": call.meta.run_id,
-                "correlation_id": call.meta.correlation_id,
-                "causation_id": call.meta.id,
-                **given,
-            }
+            attributes: Any = call.cause_of({"event_id": _derived_id(call, number), **given}, self._settings.source)
             try:
                 made.append(records.build(self._codec, event, attributes))
             except Exception as error:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.working.atwork import AtWork
@@ -14,6 +14,15 @@ class Ending(Enum):
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
     AGAIN = auto()  # the group's database, or the topic `schemas`, is away: the same attempt, a little later
+
+
+class Doing(StrEnum):
+    """What the lowest undone record of a partition is doing."""
+
+    RUNNING = "running"
+    WAITING = "waiting"  # for its due time, or for the next try while the database is away
+    QUEUED = "queued"  # behind a record of its key, or for a worker
+    NOTHING = "nothing"  # it could run, and does not
 
 
 class Run:

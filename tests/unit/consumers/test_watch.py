@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from offsetzero.consumers.watching.watch import Doing, Findings, Head, Part, Running, Watch
+from offsetzero.consumers.watching.watch import Findings, Head, Part, Running, Watch
+from offsetzero.consumers.working.run import Doing
 
 STUCK, STALL = 60.0, 120.0
 IDLE = Part("stay", "documents", 0, committed=5, position=5, end=5, undone=0, head=None)

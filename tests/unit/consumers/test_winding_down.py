@@ -4,11 +4,10 @@ import pytest
 from unit.consumers.taking import end, finish, take
 
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.watching.watch import Doing
 from offsetzero.consumers.working.atwork import AtWork
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.lanes import KeyLanes
-from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.run import Doing, Ending, Run
 from offsetzero.retry.failures import Transient
 from support import ManualClock
 
