@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from kafka import enriching
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
@@ -53,6 +54,14 @@ class RunningGroup:
 def topics(settings: Settings) -> None:
     """The catalogue's event topics, on the broker."""
     cluster.ensure(settings, [topic.resolved(settings) for topic in catalogue.TOPICS])
+
+
+@pytest.fixture
+def enriched(settings: Settings, topics: None) -> Iterator[None]:
+    """The topic of the outputs of `enriching`, declared in this process and on the broker."""
+    with catalogue.declared_for(enriching.ENRICHED):
+        enriching.prepare_topics(settings)
+        yield
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from kafka import enriching
 from kafka.conftest import RunningGroup, await_dead_letters, uploaded
 from kafka.enriching import DocumentEnriched, outputs
 
@@ -18,12 +17,12 @@ from offsetzero.settings import Settings
 from support import wait_until
 
 
+@pytest.mark.usefixtures("enriched")
 @pytest.mark.parametrize("transactional", [True, False])
 def test_an_output_that_no_topic_takes_is_a_failure_of_its_handler(
     settings: Settings, running: Callable[..., AbstractContextManager[RunningGroup]], transactional: bool
 ) -> None:
     """Of the kind of spring-kafka#1494: the handler was called once a second for ever, and nothing passed it."""
-    enriching.prepare_topics(settings)
     group = ConsumerGroup("enricher", tiers=[Tier("retry-1m", 0.2)], database=False, transactional=transactional)
     calls: Counter[str] = Counter()
 

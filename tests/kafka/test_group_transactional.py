@@ -50,11 +50,6 @@ def is_caught_up(settings: Settings, group: str = "enricher") -> bool:
     return bool(offsets) and all(one.lag == 0 and one.committed is not None for one in offsets)
 
 
-@pytest.fixture
-def enriched(settings: Settings, topics: None) -> None:
-    enriching.prepare_topics(settings)
-
-
 @pytest.mark.usefixtures("enriched")
 def test_each_event_has_its_output_once_and_the_lag_comes_to_zero(settings: Settings, running: Running) -> None:
     names = [str(number) for number in range(2_000)]
