@@ -3,50 +3,28 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from offsetzero.clock import Clock
 from offsetzero.consumers.group import Batch
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.working.atwork import raise_if_abandoned
-from offsetzero.consumers.working.calls import Call, CallReader
-from offsetzero.consumers.working.effects import Effects, MakeContext
-from offsetzero.consumers.working.handling import failed
+from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.handling import Parts, RecordHandling, failed
 from offsetzero.consumers.working.run import Ending, Run
-from offsetzero.consumers.working.settle import Settler, not_now
-from offsetzero.consumers.working.tally import Tally
+from offsetzero.consumers.working.settle import not_now
 from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.errors import SchemasUnavailable
 
 
-class BatchHandling:
+class BatchHandling(RecordHandling):
     """Works on whole runs for one worker of a group with a batch handler.
 
     Args:
+        parts: see there.
         batch: the declaration.
-        reader: reads records.
-        effects: makes effects safe.
-        settler: carries out what follows from a failure.
-        context: makes what a handler is given for one event.
-        clock: for how long calls take.
-        tally: this worker's counts.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        reader: CallReader,
-        effects: Effects,
-        settler: Settler,
-        context: MakeContext,
-        clock: Clock,
-        tally: Tally,
-    ) -> None:
+    def __init__(self, parts: Parts, batch: Batch) -> None:
+        super().__init__(parts)
         self._batch = batch
-        self._reader = reader
-        self._effects = effects
-        self._settler = settler
-        self._context = context
-        self._clock = clock
-        self._tally = tally
 
     def work(self, run: Run) -> None:
         """Work on the records of a run in as few calls as can be; raises as `Handling.work`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from offsetzero import logs
 from offsetzero.clock import Clock
@@ -17,38 +18,50 @@ from offsetzero.errors import SchemasUnavailable
 from offsetzero.retry.classify import classify
 
 
-class Handling:
-    """Works on records for one worker of a group whose functions are all sync.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every kind of handling is made of.
 
-    Whatever a handler does ends as an outcome of its record; what is raised here is an error of ours.
-
-    Args:
+    Attributes:
         reader: reads records.
         effects: makes effects safe.
         settler: carries out what follows from a failure.
         context: makes what a handler is given.
         clock: for how long handlings take.
-        tally: this worker's counts.
+        tally: one worker's counts.
+    """
+
+    reader: CallReader
+    effects: Effects
+    settler: Settler
+    context: MakeContext
+    clock: Clock
+    tally: Tally
+
+
+class RecordHandling:
+    """Has the parts at hand. Whatever a handler does ends as an outcome; what is raised is an error of ours."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._reader = parts.reader
+        self._effects = parts.effects
+        self._settler = parts.settler
+        self._context = parts.context
+        self._clock = parts.clock
+        self._tally = parts.tally
+
+
+class Handling(RecordHandling):
+    """Works on records, one by one, for one worker of a group whose functions are all sync.
+
+    Args:
+        parts: see there.
         release: gives others what is left in a run; called before something that waits for the broker.
     """
 
-    def __init__(
-        self,
-        reader: CallReader,
-        effects: Effects,
-        settler: Settler,
-        context: MakeContext,
-        clock: Clock,
-        tally: Tally,
-        release: Callable[[Run], None] = lambda _run: None,
-    ) -> None:
+    def __init__(self, parts: Parts, release: Callable[[Run], None] = lambda _run: None) -> None:
+        super().__init__(parts)
         self._release = release
-        self._reader = reader
-        self._effects = effects
-        self._settler = settler
-        self._context = context
-        self._clock = clock
-        self._tally = tally
 
     def work(self, run: Run) -> None:
         """Work on the records of a run, one after the other.
@@ -100,28 +113,17 @@ class Handling:
         return self._effects.perform(call, ctx)
 
 
-class AsyncHandling:
-    """The same for a group that has an async function; sync ones run in a thread. Arguments as for `Handling`."""
+class AsyncHandling(RecordHandling):
+    """Works on records for a group that has an async function; sync ones run in a thread.
 
-    def __init__(
-        self,
-        reader: CallReader,
-        effects: Effects,
-        settler: Settler,
-        context: MakeContext,
-        clock: Clock,
-        tally: Tally,
-        threads: Threads,
-        *,
-        begins_in_loop: bool,
-    ) -> None:
-        """`begins_in_loop` when the effects' `begin` asks nobody."""
-        self._reader = reader
-        self._effects = effects
-        self._settler = settler
-        self._context = context
-        self._clock = clock
-        self._tally = tally
+    Args:
+        parts: see there.
+        threads: where sync functions run.
+        begins_in_loop: whether the effects' `begin` asks nobody.
+    """
+
+    def __init__(self, parts: Parts, threads: Threads, *, begins_in_loop: bool) -> None:
+        super().__init__(parts)
         self._threads = threads
         self._begins_in_loop = begins_in_loop
 

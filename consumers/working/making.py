@@ -14,7 +14,7 @@ from offsetzero.consumers.working.calls import Call, CallReader
 from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import AtLeastOnce, Effects, Threads
-from offsetzero.consumers.working.handling import AsyncHandling, Handling
+from offsetzero.consumers.working.handling import AsyncHandling, Handling, Parts
 from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS, Transactions
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.tally import Tally
@@ -78,10 +78,9 @@ class Maker:
         )
 
         def handling() -> Handling | BatchHandling:
-            tally = Tally(self._group.name)
             if (batch := self._group.batched) is not None:
-                return BatchHandling(batch, self._reader, effects, self._settler, self._context, self._clock, tally)
-            return Handling(self._reader, effects, self._settler, self._context, self._clock, tally, dispatcher.release)
+                return BatchHandling(self._parts(effects), batch)
+            return Handling(self._parts(effects), dispatcher.release)
 
         return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn, self._resize)
 
@@ -102,16 +101,7 @@ class Maker:
             opened, closed = async_pool.open, async_pool.close
         else:
             effects = AtLeastOnce(self._producer, self._names, settings, threads)
-        handling = AsyncHandling(
-            self._reader,
-            effects,
-            self._settler,
-            self._context,
-            self._clock,
-            Tally(self._group.name),
-            threads,
-            begins_in_loop=pool is None,
-        )
+        handling = AsyncHandling(self._parts(effects), threads, begins_in_loop=pool is None)
 
         async def resize(by: int) -> None:
             executor._max_workers += by  # looked at by each call of `submit`
@@ -146,17 +136,14 @@ class Maker:
             return resources.committed(self._group.name, places)
 
         transactions = Transactions(self._group.name, producer, commits, committed, self._names, self._clock)
-        handling = TransactionHandling(
-            outputs,
-            transactions,
-            self._reader,
-            OutputEffects(outputs, self._producer, self._names, self._settings),
-            self._settler,
-            self._context,
-            self._clock,
-            Tally(self._group.name),
-        )
+        effects = OutputEffects(outputs, self._producer, self._names, self._settings)
+        handling = TransactionHandling(self._parts(effects), outputs, transactions)
         return TransactionWorkers(dispatcher, handling, transactions, commits, crashed, self._clock, resources.spawn)
+
+    def _parts(self, effects: Effects) -> Parts:
+        """For one worker, which counts by itself."""
+        tally = Tally(self._group.name)
+        return Parts(self._reader, effects, self._settler, self._context, self._clock, tally)
 
     def _context(self, call: Call) -> Context:
         return Context(call, self._settings, self._pool)

@@ -12,7 +12,7 @@ from offsetzero.consumers.working.atwork import AtWork
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import AtLeastOnce
-from offsetzero.consumers.working.handling import Handling
+from offsetzero.consumers.working.handling import Handling, Parts
 from offsetzero.consumers.working.kafka_transaction import Append, Handled, Transactions
 from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.consumers.working.settle import Settler
@@ -71,13 +71,18 @@ class OutputSettler(Settler):
 
 
 class TransactionHandling(Handling):
-    """Works on runs whose records end together. Further arguments as for `Handling`.
+    """Works on runs whose records end together.
 
     No transaction is open while a handler runs: one that takes long cannot reach the transaction's time-out.
+
+    Args:
+        parts: its effects and its settler add to `outputs`.
+        outputs: what the record in work leads to.
+        transactions: commits.
     """
 
-    def __init__(self, outputs: Outputs, transactions: Transactions, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, parts: Parts, outputs: Outputs, transactions: Transactions) -> None:
+        super().__init__(parts)
         self._outputs = outputs
         self._transactions = transactions
 

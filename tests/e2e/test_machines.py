@@ -3,7 +3,6 @@
 docs/machines.md has the table of what happens, what is said, and what to do.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 import pytest
+from running_up import addresses
 
 import machine
 from clock_steps import SteppedClocks
@@ -66,15 +66,6 @@ def start() -> Iterator[Start]:
     for process in started:
         process.terminate()
         process.communicate(timeout=60)
-
-
-def addresses(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """What a started `up` printed; fails with its errors when it ended."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, process.stderr.read() if process.stderr is not None else ""
-    found: dict[str, Any] = json.loads(line)
-    return found
 
 
 def upload(found: dict[str, Any]) -> str:

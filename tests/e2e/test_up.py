@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from running_up import addresses
 
 from offsetzero.settings import Settings
 from support import wait_until
@@ -51,15 +52,6 @@ def up(home: Path) -> Iterator[Start]:
     for process in started:
         process.terminate()
         process.communicate(timeout=60)
-
-
-def addresses(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """What a started `up` printed; fails with its errors when it ended."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, process.stderr.read() if process.stderr is not None else ""
-    found: dict[str, Any] = json.loads(line)
-    return found
 
 
 def offsetzero(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

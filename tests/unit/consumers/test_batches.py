@@ -1,12 +1,12 @@
 """Runs of a batch handler: what runs again keeps the order of its key, and waits for nothing that comes behind it."""
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import Batch, Route
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working import handling
 from offsetzero.consumers.working.batches import BatchHandling
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, Dispatcher
@@ -65,10 +65,9 @@ def records(*values: bytes, key: bytes = b"k") -> list[Record]:
 
 
 def work(parts: Any, run: Run) -> list[tuple[int, Ending]]:
-    handling = BatchHandling(
-        Batch(lambda events, ctx: None, 10), parts, parts, parts, lambda call: SimpleNamespace(), SYSTEM, Tally("audit")
-    )  # type: ignore[arg-type]
-    handling.work(run)
+    every: Any = parts
+    given = handling.Parts(every, every, every, lambda call: every, SYSTEM, Tally("audit"))
+    BatchHandling(given, Batch(lambda events, ctx: None, 10)).work(run)
     return [(record.offset, ending) for record, ending in run.ended]
 
 

@@ -16,7 +16,7 @@ from offsetzero.consumers.working.atwork import AT_WORK
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import Threads
-from offsetzero.consumers.working.handling import AsyncHandling
+from offsetzero.consumers.working.handling import AsyncHandling, Parts
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transaction import in_handler
@@ -118,16 +118,8 @@ def test_a_handler_that_is_cancelled_because_the_member_ends_is_not_settled() ->
     """A cancelled function of a database group looked like one that had failed: its attempt was counted."""
     dispatcher, parts = Dispatcher(SYSTEM), Waiting()
     given: Any = parts
-    handling = AsyncHandling(
-        given,
-        given,
-        given,
-        lambda call: given,
-        SYSTEM,
-        Tally("audit"),
-        Threads(ThreadPoolExecutor(1)),
-        begins_in_loop=True,
-    )
+    every = Parts(given, given, given, lambda call: given, SYSTEM, Tally("audit"))
+    handling = AsyncHandling(every, Threads(ThreadPoolExecutor(1)), begins_in_loop=True)
     record = Record(OwnedPartition("documents", "id", 0), 7, b"k", b"v", [], 0)
     with working(dispatcher, handling):
         dispatcher.add([record])
