@@ -11,7 +11,7 @@ import time
 
 import topic
 from confluent_kafka import KafkaError
-from contestants.contract import KEYS
+from contestants.terms import KEYS
 
 BAD = 10
 """Of 1,000 keys: 1 % of the events."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from contestants.contract import KEYS
+from contestants.terms import KEYS
 
 from offsetzero.producers.records import build
 from offsetzero.schemas.codec import Codec

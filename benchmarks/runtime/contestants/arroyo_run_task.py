@@ -7,7 +7,7 @@ from arroyo.backends.kafka.configuration import build_kafka_consumer_configurati
 from arroyo.processing import StreamProcessor
 from arroyo.processing.strategies import CommitOffsets, ProcessingStrategy, ProcessingStrategyFactory, RunTask
 from arroyo.types import Commit, Message, Partition, Topic
-from contract import NUMBER, Meter, arguments, decode, report
+from terms import NUMBER, Meter, arguments, decode, report
 
 args = arguments()
 meter = Meter(args.count, lambda: processor.signal_shutdown())

@@ -4,8 +4,8 @@ import asyncio
 from collections import deque
 
 from confluent_kafka import Consumer, KafkaException
-from contract import BATCH, KEYS, NUMBER, arguments, decode
 from spans import OPTIONS, Spans
+from terms import BATCH, KEYS, NUMBER, arguments, decode
 
 args = arguments(**OPTIONS)
 spans = Spans(args.count, args.pause)

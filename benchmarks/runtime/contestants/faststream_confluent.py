@@ -3,10 +3,10 @@
 import asyncio
 import logging
 
-from contract import BATCH, NUMBER, Meter, arguments, decode, report
 from faststream import FastStream
 from faststream.confluent import KafkaBroker
 from faststream.confluent.message import KafkaMessage
+from terms import BATCH, NUMBER, Meter, arguments, decode, report
 
 args = arguments(way={"choices": ["single", "batch"], "default": "single"})
 broker = KafkaBroker(args.bootstrap, logger=None)

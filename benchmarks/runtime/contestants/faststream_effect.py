@@ -6,10 +6,10 @@ from typing import Any
 
 import effect
 import psycopg
-from contract import BATCH, NUMBER, Meter, arguments, decode, report
 from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker
 from faststream.confluent.annotations import KafkaMessage
+from terms import BATCH, NUMBER, Meter, arguments, decode, report
 
 args = arguments(database={"required": True})
 broker = KafkaBroker(args.bootstrap, logger=None)

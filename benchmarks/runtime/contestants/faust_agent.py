@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 
 import faust
-from contract import NUMBER, Meter, arguments, decode, report
+from terms import NUMBER, Meter, arguments, decode, report
 
 args = arguments()
 with tempfile.TemporaryDirectory() as data:

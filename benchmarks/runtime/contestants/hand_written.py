@@ -5,7 +5,7 @@ from typing import Any
 import effect
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Message
-from contract import BATCH, NUMBER, Meter, arguments, decode, report
+from terms import BATCH, NUMBER, Meter, arguments, decode, report
 
 args = arguments(database={"required": True}, way={"choices": ["batch", "single"], "default": "batch"})
 meter = Meter(args.count)

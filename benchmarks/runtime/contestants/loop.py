@@ -1,7 +1,7 @@
 """The client alone: a consume() loop (the ceiling), a poll() loop, and confluent's DeserializingConsumer."""
 
 from confluent_kafka import Consumer, DeserializingConsumer, KafkaException
-from contract import BATCH, NUMBER, Meter, arguments, decode, report
+from terms import BATCH, NUMBER, Meter, arguments, decode, report
 
 args = arguments(way={"choices": ["consume", "poll", "deserializing"], "default": "consume"})
 meter = Meter(args.count)

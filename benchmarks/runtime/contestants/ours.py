@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from contract import Meter
 from prometheus_client import Counter
+from terms import Meter
 
 from offsetzero import logs, metrics
 from offsetzero.cli.groups import spare_the_collector

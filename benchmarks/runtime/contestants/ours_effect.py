@@ -2,7 +2,7 @@
 
 import effect
 import ours
-from contract import BATCH, Meter, arguments, report
+from terms import BATCH, Meter, arguments, report
 
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.schemas.documents import DocumentUploaded

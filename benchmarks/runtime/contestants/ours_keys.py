@@ -4,8 +4,8 @@ import asyncio
 import time
 
 import ours
-from contract import Meter, arguments
 from spans import OPTIONS, Spans
+from terms import Meter, arguments
 
 from offsetzero.consumers.context import Context
 from offsetzero.schemas.documents import DocumentUploaded

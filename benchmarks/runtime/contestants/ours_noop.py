@@ -1,7 +1,7 @@
 """offsetzero with handlers that do nothing: an event or a batch a call, a field read or none."""
 
 import ours
-from contract import BATCH, Meter, arguments, report
+from terms import BATCH, Meter, arguments, report
 
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.schemas.documents import DocumentUploaded

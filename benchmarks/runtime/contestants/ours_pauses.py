@@ -7,7 +7,7 @@ from typing import Any
 
 import ours
 from confluent_kafka import Consumer, Message, TopicPartition
-from contract import Meter, arguments, report
+from terms import Meter, arguments, report
 
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.consumers.context import Context

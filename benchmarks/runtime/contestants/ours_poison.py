@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 
 import ours
-from contract import KEYS, Meter, arguments, report
+from terms import KEYS, Meter, arguments, report
 
 from offsetzero.consumers.context import Context
 from offsetzero.schemas.documents import DocumentUploaded

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import ours
-from contract import KEYS, Meter, arguments, report
+from terms import KEYS, Meter, arguments, report
 
 from offsetzero.consumers.context import Context
 from offsetzero.schemas.documents import DocumentUploaded

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from typing import Any
 
-from contract import NUMBER, Meter, arguments, decode, report
 from pyrallel_consumer.config import KafkaConfig
 from pyrallel_consumer.consumer import PyrallelConsumer
 from pyrallel_consumer.dto import ExecutionMode, OrderingMode, WorkItem
 from spans import OPTIONS, Spans
+from terms import NUMBER, Meter, arguments, decode, report
 
 logging.disable(logging.WARNING)
 args = arguments(**OPTIONS, way={"choices": ["noop", "wait"], "default": "noop"})

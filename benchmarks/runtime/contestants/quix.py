@@ -4,9 +4,9 @@ import logging
 import tempfile
 from typing import Any
 
-from contract import NUMBER, Meter, arguments, decode, report
 from quixstreams import Application
 from quixstreams.models.serializers import Deserializer, SerializationContext
+from terms import NUMBER, Meter, arguments, decode, report
 
 args = arguments()
 

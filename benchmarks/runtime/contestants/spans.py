@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable
 
-from contract import KEYS
+from terms import KEYS
 
 SEED = 11
 OPTIONS = {

@@ -23,7 +23,7 @@ def _benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_events_are_what_the_codec_writes_and_carry_their_numbers() -> None:
     import topic
-    from contract import KEYS, decode
+    from terms import KEYS, decode
 
     from offsetzero.schemas import cloudevents
     from offsetzero.schemas.codec import Codec
@@ -55,7 +55,7 @@ def test_events_are_what_the_codec_writes_and_carry_their_numbers() -> None:
     ],
 )
 def test_what_was_handled_wrong_is_told(numbers: list[int], problem: str | None) -> None:
-    from contract import Meter, problems
+    from terms import Meter, problems
 
     meter = Meter(4)
     for number in numbers:
@@ -65,7 +65,7 @@ def test_what_was_handled_wrong_is_told(numbers: list[int], problem: str | None)
 
 
 def test_batches_and_unread_events_are_counted_to_the_end() -> None:
-    from contract import Meter, problems
+    from terms import Meter, problems
 
     for handle in (lambda meter: meter.ticks(2), lambda meter: [meter.tick(), meter.tick()]):
         ended: list[int] = []
