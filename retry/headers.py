@@ -1,10 +1,16 @@
-"""The `oz_` headers of retry and dead-letter records: replaced at every append, never added to."""
+"""The `oz_` headers of retry, redrive and dead-letter records: replaced at every append, never added to.
+
+All headers of such a record together have at most 8 KiB, however often it was retried and redriven: what is told of
+the failure is cut to what is left. The event's own headers are never cut, for they are part of the event: where they
+alone have more than that, they are kept, and of ours only what the next reader must know (`MAX_REQUIRED`).
+"""
 
 import hashlib
 import re
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from confluent_kafka import Message
@@ -14,6 +20,10 @@ from offsetzero.retry.failures import Failure, FailureClass, Trace
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 PREFIX = "oz_"
+MAX_BYTES = 8 * 1024
+"""Names and values of all headers together, those of the event among them."""
+MAX_REQUIRED = 1536
+"""Names and values of those of ours that are never left out."""
 _DETAIL_BYTES = 1024
 _STACK_BYTES = 4096
 _MAX_ATTEMPT = 1000
@@ -50,7 +60,8 @@ class Hop:
     """What a record carries through retries.
 
     `attempt` is the one that is due, from 1; `hop` counts appends; `due_ms` is wall time in milliseconds, 0 for
-    a record of a source topic; `timestamp_ms` is the source record's own timestamp.
+    a record of a source topic; `timestamp_ms` is the source record's own timestamp. `redrive` is the id of the
+    operator's action that opened the record again, empty for none; with `discard` it is to be ended unhandled.
     """
 
     origin: Origin
@@ -59,6 +70,22 @@ class Hop:
     due_ms: int = 0
     redrive_no: int = 0
     timestamp_ms: int = 0
+    redrive: str = ""
+    discard: bool = False
+
+
+def redriven(letter: Hop, action: uuid.UUID, *, discard: bool = False) -> Hop:
+    """What a dead letter carries back to its group: the first attempt again, at once, under a higher `redrive_no`.
+
+    Args:
+        letter: what the dead letter carries.
+        action: the id of the operator's action.
+        discard: the record is to be ended without its handler, such as one that holds up its key.
+    """
+    again = letter.redrive_no + 1
+    return replace(
+        letter, attempt=1, hop=letter.hop + 1, due_ms=0, redrive_no=again, redrive=str(action), discard=discard
+    )
 
 
 def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms: int) -> Hop:
@@ -79,6 +106,8 @@ def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms
             due_ms=_number(ours["oz_due"]),
             redrive_no=_number(ours.get("oz_redrive_no", b"0")),
             timestamp_ms=_number(ours["oz_timestamp"]),
+            redrive=str(uuid.UUID(ours["oz_redrive"].decode())) if "oz_redrive" in ours else "",
+            discard=ours.get("oz_discard") == b"1",
         )
         if not (1 <= hop.attempt <= _MAX_ATTEMPT and hop.redrive_no < 2**31):
             raise ValueError("a number out of its range")
@@ -98,16 +127,15 @@ def _number(text: str | bytes) -> int:
     return int(digits)
 
 
-def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failure, group: str) -> Headers:
+def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failure | None, group: str) -> Headers:
     """The headers of the next append: those that came, with ours replaced.
 
     Args:
         headers: the record's headers as they came.
         hop: what the next reader must know.
-        failure: why the record moves.
+        failure: why the record moves; None when nothing has failed.
         group: the group that moves it.
     """
-    trace = failure.trace or trace_of(failure)
     kept: Headers = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
     ours: dict[str, str | int] = {
         "oz_group": group,
@@ -118,14 +146,35 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         "oz_hop": hop.hop,
         "oz_due": hop.due_ms,
         "oz_redrive_no": hop.redrive_no,
+    }
+    if hop.redrive:
+        ours["oz_redrive"] = hop.redrive
+    if hop.discard:
+        ours["oz_discard"] = 1
+    if failure is None:
+        return kept + _encoded(ours)
+    trace = failure.trace or trace_of(failure)
+    ours |= {
         "oz_failure": failure.failure_class.value,
         "oz_reason": failure.reason,
-        "oz_detail": _cut(failure.internal or failure.detail, _DETAIL_BYTES),
         "oz_fingerprint": trace.fingerprint,
     }
-    if trace.stack:
-        ours["oz_stack"] = trace.stack
-    return kept + [(name, str(value).encode(errors="backslashreplace")) for name, value in ours.items()]
+    room = MAX_BYTES - size_of(kept) - size_of(_encoded(ours))
+    if detail := _cut(failure.internal or failure.detail, min(_DETAIL_BYTES, room - len("oz_detail"))):
+        ours["oz_detail"] = detail
+        room -= size_of(_encoded({"oz_detail": detail}))
+    if stack := _cut(trace.stack, min(_STACK_BYTES, room - len("oz_stack")), tail=True):
+        ours["oz_stack"] = stack
+    return kept + _encoded(ours)
+
+
+def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Bytes of names and values."""
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
+
+
+def _encoded(ours: Mapping[str, str | int]) -> Headers:
+    return [(name, str(value).encode(errors="backslashreplace")) for name, value in ours.items()]
 
 
 def trace_of(failure: Failure) -> Trace:
@@ -172,5 +221,7 @@ def _cut(text: str, limit: int, *, tail: bool = False) -> str:
     data = text.encode(errors="backslashreplace")
     if len(data) <= limit:
         return text
+    if limit <= 0:
+        return ""
     kept = data[-limit:] if tail else data[:limit]
     return kept.decode(errors="ignore")

@@ -11,8 +11,10 @@ class Outcome(StrEnum):
     """How an event ended for a group."""
 
     APPLIED = "applied"
+    STALE = "stale"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    DISCARDED = "discarded"
     DEAD_LETTERED = "dead-lettered"
 
 

@@ -2,6 +2,8 @@
 
 import gc
 import weakref
+from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -25,6 +27,68 @@ def test_what_is_written_is_read_again() -> None:
     hop = Hop(HERE, attempt=2, hop=1, due_ms=1_700_000_000_123, redrive_no=4, timestamp_ms=99)
     written = headers.write([("ce_id", b"1")], hop, Transient("slow", "it took long"), "indexer")
     assert headers.read(written, Origin("other", "indexer.retry-1m", 3, 0), 1_700_000_000_000) == hop
+
+
+def test_a_redriven_record_begins_anew_and_keeps_its_lineage() -> None:
+    """gbrain#2974: a redriven job died at once of "attempt 4/3"."""
+    letter = Hop(HERE, attempt=3, hop=7, due_ms=0, redrive_no=1, timestamp_ms=99)
+    dead = headers.write([("ce_id", b"1")], letter, Transient("slow"), "indexer")
+    action = uuid4()
+    hop = headers.redriven(headers.read(dead, HERE, 0), action)
+    assert hop == Hop(HERE, attempt=1, hop=8, due_ms=0, redrive_no=2, timestamp_ms=99, redrive=str(action))
+    sent = headers.write(dead, hop, None, "indexer")
+    assert [name for name, _ in sent] == [
+        "ce_id",
+        "oz_group",
+        "oz_origin",
+        "oz_topic",
+        "oz_timestamp",
+        "oz_attempt",
+        "oz_hop",
+        "oz_due",
+        "oz_redrive_no",
+        "oz_redrive",
+    ]
+    again = headers.write(sent, replace(headers.read(sent, HERE, 0), attempt=2, hop=9), Transient("slow"), "indexer")
+    assert headers.read(again, HERE, 0).redrive == str(action), "its retries still name the operator's action"
+
+
+def test_a_discard_is_told_to_the_member_that_owns_the_key() -> None:
+    hop = headers.redriven(Hop(HERE), uuid4(), discard=True)
+    sent = headers.write([("ce_id", b"1")], hop, None, "indexer")
+    assert ("oz_discard", b"1") in sent
+    assert headers.read(sent, HERE, 0) == hop
+
+
+def test_headers_stay_in_their_budget_over_a_hundred_rounds_of_retries_and_redrives() -> None:
+    """spring-kafka#1994, spring-kafka#2549, smallrye-reactive-messaging#2979, kafkaflow-retry-extensions#158."""
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError("x" * 20_000)
+    failure, hop = classify(caught.value), Hop(HERE)
+    written: headers.Headers = [("ce_id", b"1"), ("mine", b"m" * 2000)]
+    for _ in range(100):
+        for attempt in (2, 3):
+            hop = replace(hop, attempt=attempt, hop=hop.hop + 1)
+            written = headers.write(written, hop, failure, "g")
+            assert headers.size_of(written) <= headers.MAX_BYTES
+        hop = headers.redriven(headers.read(written, HERE, 0), uuid4())
+        written = headers.write(written, hop, None, "g")
+        assert headers.size_of(written) <= headers.MAX_BYTES
+    assert (hop.hop, hop.redrive_no, hop.attempt) == (300, 100, 1)
+    assert written[:2] == [("ce_id", b"1"), ("mine", b"m" * 2000)]
+
+
+@pytest.mark.parametrize("size", [6 * 1024, 8 * 1024, 60 * 1024])
+def test_headers_of_an_event_that_leave_no_room_are_kept_and_ours_are_cut(size: int) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError("x" * 20_000)
+    own = [("ce_id", b"1"), ("huge", b"h" * (size - 6 - 4))]
+    long = Hop(replace(HERE, topic="t" * 180, topic_id="i" * 22), 1000, 10**6, 10**13, 2**31 - 1, 10**13, str(uuid4()))
+    written = headers.write(own, long, classify(caught.value), "g" * 100)
+    assert written[:2] == own
+    assert headers.size_of(written) <= max(headers.MAX_BYTES, size + headers.MAX_REQUIRED)
+    assert headers.read(written, HERE, 10**13) == long
+    assert "oz_reason" in dict(written)
 
 
 def test_headers_are_replaced_never_added() -> None:
@@ -95,6 +159,7 @@ FORGED = [
     ("oz_due", b"9" * 400),
     ("oz_due", b"99999999999999"),
     ("oz_redrive_no", b"1099511627776"),
+    ("oz_redrive", b"not an id"),
     ("oz_origin", b"id/999/0"),
     ("oz_origin", b"id/3/-1"),
     ("oz_origin", b"id/1099511627776/0"),
@@ -109,6 +174,7 @@ def test_forged_headers_are_poison_not_trouble(forged: tuple[str, bytes]) -> Non
 
 
 NAMES = ["oz_attempt", "oz_hop", "oz_due", "oz_origin", "oz_topic", "oz_timestamp", "oz_redrive_no"]
+NAMES += ["oz_redrive", "oz_discard"]
 VALUES = st.one_of(st.none(), st.binary(max_size=40), st.integers().map(lambda number: str(number).encode()))
 
 
