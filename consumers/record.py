@@ -30,6 +30,7 @@ class Record:
     """One record as it was read; key, value and header values are bytes until somebody decodes them."""
 
     __slots__ = (
+        "again_at",
         "alone",
         "appended",
         "broken",
@@ -43,6 +44,7 @@ class Record:
         "offset",
         "owned",
         "prepared",
+        "provider",
         "size",
         "timestamp_ms",
         "value",
@@ -74,6 +76,8 @@ class Record:
         self.broken = 0
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
         self.due: float | None = None  # monotonic seconds before which it may not run; the dispatcher's
+        self.again_at = 0.0  # monotonic seconds before which its next try is of no use
+        self.provider: str | None = None  # the one that its next try waits for
         self.alone = False  # it was in a batch that took too long: it is worked on without others, to be told apart
         self.appended = False  # the copy in the retry or dead-letter topic is acknowledged
 

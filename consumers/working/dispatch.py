@@ -278,7 +278,7 @@ class Dispatcher:
         """
         with self._lock:
             if record.due is not None:
-                return Doing.WAITING
+                return Doing.WAITING if record.provider is None else Doing.PROVIDER
             running = [one for run in self._runs for one in run.running]
             if record in running:
                 return Doing.RUNNING
@@ -382,7 +382,7 @@ class Dispatcher:
         due = self._clock.monotonic() + AGAIN_SECONDS
         for record in self._lanes.hold(records):
             self._held += 1
-            self._wait(record, due, holds_lane=True)
+            self._wait(record, max(due, record.again_at), holds_lane=True)
 
     def _wait(self, record: Record, due: float, *, holds_lane: bool) -> None:
         record.due = due

@@ -13,7 +13,7 @@ class Ending(Enum):
 
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
-    AGAIN = auto()  # the group's database, or the topic `schemas`, is away: the same attempt, a little later
+    AGAIN = auto()  # the group's database, the topic `schemas` or a provider is away: the same attempt, a little later
 
 
 class Doing(StrEnum):
@@ -21,6 +21,7 @@ class Doing(StrEnum):
 
     RUNNING = "running"
     WAITING = "waiting"  # for its due time, or for the next try while the database is away
+    PROVIDER = "waiting: provider"  # that is down, or busy with as many calls as it may have
     QUEUED = "queued"  # behind a record of its key, or for a worker
     NOTHING = "nothing"  # it could run, and does not
 

@@ -77,13 +77,15 @@ class DispatchMachine(RuleBasedStateMachine):
         assert record.done is done
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def postpone(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), seconds=st.integers(0, 5))
+    def postpone(self, data: st.DataObject, seconds: int) -> None:
+        """Some know of a time before which a next try is of no use."""
         record = data.draw(st.sampled_from(self.running))
         self.running.remove(record)
+        record.again_at = self.clock.monotonic() + seconds
         end(self.dispatcher, record, Ending.AGAIN)
         if record.owned.active:
-            self.held.append((self.clock.monotonic() + AGAIN_SECONDS, record))
+            self.held.append((self.clock.monotonic() + max(AGAIN_SECONDS, seconds), record))
 
     @rule(seconds=st.integers(0, 4))
     def pass_time(self, seconds: int) -> None:
