@@ -111,6 +111,12 @@ HANDLER_SECONDS = Durations(
 )
 RETRIES = Counter("offsetzero_retries", "Records appended to a retry topic", ["group", "tier", "failure"])
 DEAD_LETTERS = Counter("offsetzero_dead_letters", "Records appended to the dead-letter topic", ["group", "failure"])
+DEAD_LETTERS_OPEN = Rows(
+    "offsetzero_dead_letters_open", "Dead letters that no operator has redriven or discarded", ["failure"]
+)  # shown by the process `ledger`, as the next one
+DEAD_LETTERS_OLDEST = Rows(
+    "offsetzero_dead_letters_oldest_seconds", "Age of the oldest open dead letter, seconds", ["failure"]
+)
 APPENDS_FAILED = Counter(
     "offsetzero_appends_failed",
     "Appends to a retry or dead-letter topic that the broker refused",

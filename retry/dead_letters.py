@@ -1,9 +1,12 @@
 """Reads a group's dead-letter topic."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from offsetzero.client_log import LOGGER
 from offsetzero.clock import SYSTEM
@@ -14,9 +17,13 @@ from offsetzero.schemas import cloudevents
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
 from offsetzero.topics import admin
+from offsetzero.topics.catalogue import DLQ
 from offsetzero.topics.names import Names
 
 STALL_SECONDS = 15.0
+_POLL_SECONDS = 0.5
+_SKIP = 1_000
+"""Records in a row that are not wanted, from which on a seek is cheaper: it throws away what was fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,104 @@ class DeadLetter:
     stack: str
 
 
+class LetterReader:
+    """A consumer that joins no group and commits nothing; a context manager.
+
+    Args:
+        settings: name the cluster.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._names = Names(settings.kafka.namespace)
+        self._consumer = Consumer(
+            {
+                **settings.kafka.client_config(),
+                "group.id": self._names.group("dead-letters.reader"),  # never joined
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",  # what retention has taken is no more
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+            },
+            logger=LOGGER,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def read(self, group: str, starts: Mapping[int, int]) -> Iterator[DeadLetter]:
+        """The dead letters of a group from offsets on, to the end that the partitions have when they are there.
+
+        Args:
+            group: the group's name.
+            starts: by partition.
+
+        Raises:
+            TopicError: the broker refuses, or sends nothing for too long.
+        """
+        topic = self._assign(group, starts)
+        left = set(starts)
+        while left:
+            message = self._poll(topic)
+            if message.error() is not None:
+                left.discard(message.partition() or 0)
+            else:
+                yield of_message(group, message)
+
+    def fetch(self, group: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], DeadLetter]:
+        """The dead letters at places (partition and offset); those that the log does not have any more are left out.
+
+        Raises:
+            TopicError: as `read`.
+        """
+        wanted: dict[int, deque[int]] = {}
+        for partition, offset in sorted(places):
+            wanted.setdefault(partition, deque()).append(offset)
+        topic = self._assign(group, {partition: offsets[0] for partition, offsets in wanted.items()})
+        found: dict[tuple[int, int], DeadLetter] = {}
+        while wanted:
+            message = self._poll(topic)
+            partition, offset = message.partition() or 0, message.offset() or 0
+            if message.error() is not None:
+                wanted.pop(partition, None)
+            elif (offsets := wanted.get(partition)) is not None:
+                while offsets and offsets[0] < offset:
+                    offsets.popleft()
+                if offsets and offsets[0] == offset:
+                    offsets.popleft()
+                    found[partition, offset] = of_message(group, message)
+                if not offsets:
+                    del wanted[partition]
+                elif offsets[0] - offset > _SKIP:
+                    self._consumer.seek(TopicPartition(topic, partition, offsets[0]))
+        return found
+
+    def _assign(self, group: str, starts: Mapping[int, int]) -> str:
+        topic = self._names.topic(f"{group}.{DLQ}")
+        self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
+        return topic
+
+    def _poll(self, topic: str) -> Message:
+        """The next record, or the end of a partition."""
+        deadline = SYSTEM.monotonic() + STALL_SECONDS
+        while SYSTEM.monotonic() < deadline:
+            message = self._consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return message
+            if not error.retriable():
+                raise TopicError(f"{topic}/{message.partition()}: {error.str()}")
+        raise TopicError(f"{topic}: the broker sent nothing for {STALL_SECONDS:.0f} s")
+
+
 def read(settings: Settings, group: str) -> Iterator[DeadLetter]:
     """All dead letters of a group that are retained, partition by partition, from oldest to newest.
 
@@ -53,43 +158,25 @@ def read(settings: Settings, group: str) -> Iterator[DeadLetter]:
     Raises:
         TopicError: the group has no dead-letter topic, or the broker does not answer.
     """
-    topic = Names(settings.kafka.namespace).topic(f"{group}.dlq")
-    consumer = Consumer(
-        {
-            **settings.kafka.client_config(),
-            "group.id": f"{topic}.reader",  # never joined, nothing is committed
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        },
-        logger=LOGGER,
-    )
-    try:
-        found = admin.metadata(consumer, settings, topic).topics[topic]
-        if found.error is not None:
-            raise TopicError(
-                f"there is no group {group}: it has no topic {topic} ({found.error.str()}); "
-                "`offsetzero dlq list` shows the groups that have dead letters"
-            )
-        open_partitions = set(found.partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_partitions])
-        deadline = SYSTEM.monotonic() + STALL_SECONDS
-        while open_partitions:
-            message = consumer.poll(0.5)
-            if message is None:
-                if SYSTEM.monotonic() > deadline:
-                    raise TopicError(f"{topic}: the broker sent nothing for {STALL_SECONDS:.0f} s")
-                continue
-            deadline = SYSTEM.monotonic() + STALL_SECONDS
-            error = message.error()
-            if error is None:
-                yield _parse(group, message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                open_partitions.discard(message.partition())
-            else:
-                raise TopicError(f"{topic}/{message.partition()}: {error.str()}")
-    finally:
-        consumer.close()
+    numbers = partitions(settings, group)
+    with LetterReader(settings) as reader:
+        yield from reader.read(group, dict.fromkeys(numbers, 0))
+
+
+def partitions(settings: Settings, group: str) -> list[int]:
+    """The partitions of a group's dead-letter topic.
+
+    Raises:
+        TopicError: it has none, or the broker does not answer.
+    """
+    topic = Names(settings.kafka.namespace).topic(f"{group}.{DLQ}")
+    found = admin.metadata(admin.client(settings), settings, topic).topics[topic]
+    if found.error is not None:
+        raise TopicError(
+            f"there is no group {group}: it has no topic {topic} ({found.error.str()}); "
+            "`offsetzero dlq groups` shows the groups that have dead letters"
+        )
+    return sorted(found.partitions)
 
 
 def groups(settings: Settings) -> list[str]:
@@ -101,10 +188,12 @@ def groups(settings: Settings) -> list[str]:
     names = Names(settings.kafka.namespace)
     found = admin.metadata(admin.client(settings), settings).topics
     ours = (names.strip(topic) for topic in found)
-    return sorted(name.removesuffix(".dlq") for name in ours if name is not None and name.endswith(".dlq"))
+    suffix = f".{DLQ}"
+    return sorted(name.removesuffix(suffix) for name in ours if name is not None and name.endswith(suffix))
 
 
-def _parse(group: str, message: Message) -> DeadLetter:
+def of_message(group: str, message: Message) -> DeadLetter:
+    """A record of a group's dead-letter topic, whoever wrote it."""
     headers = retry_headers.of_message(message)
     ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
     partition, offset = message.partition() or 0, message.offset() or 0

@@ -20,10 +20,8 @@ from offsetzero.schemas.cloudevents import Glance
 from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
-from offsetzero.store.processed import EventIdentity
+from offsetzero.store.processed import RAW_SOURCE, EventIdentity, short
 
-MAX_ID = 500
-RAW_SOURCE = "offsetzero:raw"  # source of what has no event id: its place in the log is the id
 UNREADABLE = "unreadable"
 TOMBSTONE = "tombstone"
 
@@ -75,7 +73,7 @@ class Call:
 
     def _identify(self) -> EventIdentity:
         if self.glance is not None:
-            return EventIdentity(self.group, _short(self.glance.source), _short(self.glance.id), self.hop.redrive_no)
+            return EventIdentity(self.group, short(self.glance.source), short(self.glance.id), self.hop.redrive_no)
         return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), self.hop.redrive_no)
 
     @property
@@ -206,11 +204,6 @@ class CallReader:
 
 def _place(record: Record) -> Origin:
     return Origin(record.owned.topic_id, record.topic, record.partition, record.offset)
-
-
-def _short(name: str) -> str:
-    """A source or event id as it is stored; a longer one than an index takes is known by its hash."""
-    return name if len(name) <= MAX_ID else f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def lookup_outside_loops(find: FindSchema) -> FindSchema:

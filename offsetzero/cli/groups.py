@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from offsetzero.consumers.groups.ledger import LedgerMember
     from offsetzero.consumers.runtime import GroupRuntime
     from offsetzero.topics.lag import GroupState, PartitionLag
 
@@ -23,7 +24,7 @@ EXIT_UNFINISHED = 4
 
 @app.command("run")
 def run_group(
-    name: Annotated[str, typer.Argument(help="indexer, summariser, notifier, or package.module:attribute")],
+    name: Annotated[str, typer.Argument(help="indexer, summariser, notifier, ledger, or package.module:attribute")],
 ) -> None:
     """Run one member of a consumer group until SIGTERM or Ctrl-C.
 
@@ -35,12 +36,13 @@ def run_group(
     from offsetzero.cli.app import report
     from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
+    from offsetzero.consumers.groups import ledger
     from offsetzero.consumers.runtime import GroupRuntime
 
-    group = registry.load(name)
-    config = settings.load(needs=frozenset({"kafka", "database"} if group.database else {"kafka"}))
-    logs.configure(process=group.name, form=config.log_format, level=config.log_level)
-    runtime = GroupRuntime(group, config)
+    group = registry.load(name) if name != ledger.NAME else None  # which has a loop of its own
+    config = settings.load(needs=frozenset({"kafka", "database"} if group is None or group.database else {"kafka"}))
+    logs.configure(process=group.name if group else name, form=config.log_format, level=config.log_level)
+    runtime = GroupRuntime(group, config) if group else ledger.LedgerMember(config)
     spare_the_collector()
     _stop_on_signals(runtime, config.groups.drain_seconds)
     serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime)})
@@ -53,12 +55,12 @@ def run_group(
     _end(EXIT_UNFINISHED if left else 0)
 
 
-def _alive(runtime: "GroupRuntime") -> tuple[bool, dict[str, Any]]:
+def _alive(runtime: "GroupRuntime | LedgerMember") -> tuple[bool, dict[str, Any]]:
     health = runtime.health()
     return health.alive, health.body
 
 
-def _ready(runtime: "GroupRuntime") -> tuple[bool, dict[str, Any]]:
+def _ready(runtime: "GroupRuntime | LedgerMember") -> tuple[bool, dict[str, Any]]:
     health = runtime.health()
     return health.ready, health.body
 
@@ -204,7 +206,7 @@ def _row(state: "GroupState", offsets: "list[PartitionLag]") -> dict[str, Any]:
     }
 
 
-def _stop_on_signals(runtime: "GroupRuntime", drain_seconds: float) -> None:
+def _stop_on_signals(runtime: "GroupRuntime | LedgerMember", drain_seconds: float) -> None:
     asked = False
 
     def say(text: str) -> None:  # not through a file object, which the signal may have interrupted

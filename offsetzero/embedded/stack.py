@@ -21,7 +21,7 @@ from offsetzero.errors import ServerError
 from offsetzero.metrics import LAG_RECORDS
 from offsetzero.settings import PREFIX, Settings
 
-GROUPS = ("indexer", "summariser", "notifier")
+GROUPS = ("indexer", "summariser", "notifier", "ledger")
 
 
 class Stack:

@@ -1,5 +1,6 @@
 """Terminal outcomes of events: what makes the effect of an event happen once for a group."""
 
+import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,6 +17,16 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     DISCARDED = "discarded"
     DEAD_LETTERED = "dead-lettered"
+
+
+RAW_SOURCE = "offsetzero:raw"
+"""The source of what has no event id: its place in the log is the id."""
+MAX_ID = 500
+
+
+def short(name: str) -> str:
+    """A source or event id as it is stored; a longer one than an index takes is known by its hash."""
+    return name if len(name) <= MAX_ID else f"sha256:{hashlib.sha256(name.encode(errors='replace')).hexdigest()}"
 
 
 class EventIdentity(NamedTuple):

@@ -152,6 +152,102 @@ group_starts = Table(
     PrimaryKeyConstraint("group_name", "topic", "partition"),
 )
 
+# The ledger of dead letters: what the dead-letter topics say, a row for each of their records. `place` is the offset
+# there, `redrive_no` and what is before it are the identity under which the event's outcome is in processed_events.
+# Made of the topics alone: it can be emptied, with its positions, and read again from offset zero.
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("failed_at", _Time, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("redrive_no", Integer, nullable=False),
+    Column("event_type", Text),
+    Column("tenant_id", Text),
+    Column("run_id", Uuid),
+    Column("key", Text),
+    Column("failure", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("origin_topic_id", Text, nullable=False),
+    Column("origin_topic", Text, nullable=False),
+    Column("origin_partition", Integer, nullable=False),
+    Column("origin_offset", BigInteger, nullable=False),
+    PrimaryKeyConstraint("topic_id", "partition", "place"),
+    Index("ix_dead_letters_failed_at", "failed_at"),
+    Index("ix_dead_letters_group_name_event_id", "group_name", "event_id"),
+)
+
+# How far each dead-letter topic is in the ledger, written in the transaction of its rows. By the topic's id: one that
+# was deleted and made again is another, read from its beginning.
+dead_letter_positions = Table(
+    "dead_letter_positions",
+    metadata,
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    PrimaryKeyConstraint("topic_id", "partition"),
+)
+
+# The audit of operators: who did what to dead letters, when, and why. Never emptied: with the topics it is what the
+# statuses of the ledger follow from. `chosen` tells the filter; `ended` is `done` or why it was not.
+dead_letter_actions = Table(
+    "dead_letter_actions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("chosen", Text, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    Column("ended_at", _Time),
+    Column("ended", Text),
+    CheckConstraint("kind IN ('redrive', 'discard', 'edit')", name="kind"),
+)
+
+# What an action decided of a dead letter: at most one decision each. It holds from the start of the action, so that two
+# operators cannot take the same one, and is carried out at `done_at`. `number` is the order of sending.
+dead_letter_decisions = Table(
+    "dead_letter_decisions",
+    metadata,
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column(
+        "action_id",
+        Uuid,
+        ForeignKey("dead_letter_actions.id", name="fk_dead_letter_decisions_action_id"),
+        nullable=False,
+    ),
+    Column("number", Integer, nullable=False),
+    Column("done_at", _Time),
+    PrimaryKeyConstraint("topic_id", "partition", "place"),
+    Index("ix_dead_letter_decisions_action_id_number", "action_id", "number"),
+)
+
+# Payloads that operators have edited; the newest of a dead letter is what a redrive sends.
+dead_letter_edits = Table(
+    "dead_letter_edits",
+    metadata,
+    Column(
+        "action_id", Uuid, ForeignKey("dead_letter_actions.id", name="fk_dead_letter_edits_action_id"), primary_key=True
+    ),
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("original", LargeBinary),
+    Column("edited", LargeBinary, nullable=False),
+    Index("ix_dead_letter_edits_topic_id_partition_place", "topic_id", "partition", "place"),
+)
+
 # The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.
 indexed_documents = Table(
     "indexed_documents",

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working.calls import RAW_SOURCE, CallReader
+from offsetzero.consumers.working.calls import CallReader
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.retry.failures import FailureClass
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
+from offsetzero.store.processed import RAW_SOURCE
 
 CLOUDEVENTS_JSON = b"application/cloudevents+json"
 GROUP = ConsumerGroup("audit")

@@ -1,0 +1,281 @@
+"""The ledger of dead letters: written from the dead-letter topics, read together with what operators decided.
+
+A status is never stored. It follows from the decision of an operator and from `processed_events`:
+open, redriven (sent again), resolved (sent again, and applied), discarded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from offsetzero.store.script import Script
+
+
+class Status(StrEnum):
+    """What became of a dead letter."""
+
+    OPEN = "open"
+    REDRIVEN = "redriven"
+    RESOLVED = "resolved"
+    DISCARDED = "discarded"
+
+
+class Place(NamedTuple):
+    """Where a dead letter is: by the topic's id, for a topic of the same name may come after it."""
+
+    topic_id: str
+    partition: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a dead-letter topic, as the ledger knows it; the columns of the table, in order."""
+
+    topic_id: str
+    partition: int
+    place: int
+    group_name: str
+    failed_at: datetime
+    source: str
+    event_id: str
+    redrive_no: int
+    event_type: str | None
+    tenant_id: str | None
+    run_id: UUID | None
+    key: str | None
+    failure: str
+    reason: str
+    detail: str
+    fingerprint: str
+    attempt: int
+    origin_topic_id: str
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An entry with its status, and who decided about it."""
+
+    entry: Entry
+    status: Status
+    action_id: UUID | None
+    decided_by: str | None
+    decided_at: datetime | None
+
+    @property
+    def at(self) -> Place:
+        """Its place."""
+        return Place(self.entry.topic_id, self.entry.partition, self.entry.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Dead letters of a group that failed in one way; `detail` is that of the last."""
+
+    group: str
+    failure: str
+    reason: str
+    fingerprint: str
+    count: int
+    first_seen: datetime
+    last_seen: datetime
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which dead letters are meant; what is None or empty says nothing.
+
+    Attributes:
+        groups: their groups.
+        status: of which status.
+        event_type, tenant: as their events say.
+        fingerprint: the beginning of one.
+        since, until: when they failed; the second is excluded.
+        places: these and no others.
+        kept: by topic id and partition, the first offset that the log still has; what is not there is not meant.
+    """
+
+    groups: Sequence[str] = ()
+    status: Status | None = None
+    event_type: str | None = None
+    tenant: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    places: Sequence[Place] | None = None
+    kept: Mapping[tuple[str, int], int] | None = None
+
+    def where(self) -> tuple[str, list[Any]]:
+        """The condition in SQL, on `l` (dead_letters), `d` (the decision) and `status`, with its parameters."""
+        conditions: list[str] = ["true"]
+        parameters: list[Any] = []
+
+        def add(condition: str, *values: Any) -> None:
+            conditions.append(condition)
+            parameters.extend(values)
+
+        if self.groups:
+            add("l.group_name = ANY (%s)", list(self.groups))
+        if self.event_type is not None:
+            add("l.event_type = %s", self.event_type)
+        if self.tenant is not None:
+            add("l.tenant_id = %s", self.tenant)
+        if self.fingerprint is not None:
+            add("starts_with(l.fingerprint, %s)", self.fingerprint)
+        if self.since is not None:
+            add("l.failed_at >= %s", self.since)
+        if self.until is not None:
+            add("l.failed_at < %s", self.until)
+        if self.places is not None:
+            add(
+                "(l.topic_id, l.partition, l.place) IN (SELECT * FROM unnest(%s::text[], %s::int[], %s::bigint[]))",
+                *([place[part] for place in self.places] for part in range(3)),
+            )
+        if self.kept is not None:
+            add(
+                "EXISTS (SELECT FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS k (topic_id, partition, low) "
+                "WHERE k.topic_id = l.topic_id AND k.partition = l.partition AND k.low <= l.place)",
+                [topic_id for topic_id, _ in self.kept],
+                [partition for _, partition in self.kept],
+                list(self.kept.values()),
+            )
+        if self.status is Status.OPEN:
+            add("d.done_at IS NULL")  # as `_STATUS` says it, without a look at each outcome
+        elif self.status is not None:
+            add(f"d.done_at IS NOT NULL AND {_STATUS} = %s", self.status.value)
+        return " AND ".join(conditions), parameters
+
+
+COLUMNS = ", ".join(f"l.{one.name}" for one in fields(Entry))
+FROM = (
+    " FROM dead_letters l LEFT JOIN dead_letter_decisions d USING (topic_id, partition, place)"
+    " LEFT JOIN dead_letter_actions a ON a.id = d.action_id"
+)
+_STATUS = (
+    "CASE WHEN d.done_at IS NULL THEN 'open' WHEN a.kind = 'discard' THEN 'discarded'"
+    " WHEN EXISTS (SELECT FROM processed_events p WHERE p.group_name = l.group_name AND p.generation = 1"
+    " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no > l.redrive_no"
+    " AND p.outcome IN ('applied', 'stale')) THEN 'resolved' ELSE 'redriven' END"
+)
+_TYPES = {str: "text", int: "bigint", datetime: "timestamptz", UUID: "uuid"}
+_LISTS = ", ".join(
+    f"%s::{'text' if one.type == (str | None) else 'uuid' if one.type == (UUID | None) else _TYPES[one.type]}[]"  # type: ignore[index]
+    for one in fields(Entry)
+)
+
+
+def add(entries: Sequence[Entry]) -> Script[int]:
+    """Write entries; one that is there stays. Returns how many were new."""
+    if not entries:
+        return 0
+    columns = list(zip(*map(astuple, entries), strict=True))
+    rows = yield (
+        f"INSERT INTO dead_letters SELECT * FROM unnest({_LISTS}) ON CONFLICT DO NOTHING RETURNING 1",  # noqa: S608
+        tuple(list(column) for column in columns),
+    )
+    return len(rows)
+
+
+def positions(places: Mapping[tuple[str, int], str]) -> Script[dict[tuple[str, int], int]]:
+    """How far the ledger is in partitions, by topic id and number; held until the transaction ends.
+
+    Args:
+        places: the topic's name for each; one that was never read is at 0.
+    """
+    keys = sorted(places)
+    listed = [[topic_id for topic_id, _ in keys], [number for _, number in keys]]
+    yield (
+        "INSERT INTO dead_letter_positions (topic_id, partition, topic, position) "
+        "SELECT topic_id, partition, topic, 0 FROM unnest(%s::text[], %s::int[], %s::text[]) "
+        "AS new (topic_id, partition, topic) ON CONFLICT DO NOTHING",
+        (*listed, [places[key] for key in keys]),
+    )
+    rows = yield (
+        "SELECT p.topic_id, p.partition, p.position FROM dead_letter_positions p "
+        "JOIN unnest(%s::text[], %s::int[]) AS o (topic_id, partition) USING (topic_id, partition) "
+        "ORDER BY p.topic_id, p.partition FOR UPDATE OF p",
+        tuple(listed),
+    )
+    return {(topic_id, partition): position for topic_id, partition, position in rows}
+
+
+def advance(reached: Mapping[tuple[str, int], int]) -> Script[None]:
+    """Write how far the ledger is; in the transaction of what was read, after `positions`."""
+    yield (
+        "UPDATE dead_letter_positions p SET position = n.position "
+        "FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS n (topic_id, partition, position) "
+        "WHERE p.topic_id = n.topic_id AND p.partition = n.partition",
+        ([topic_id for topic_id, _ in reached], [number for _, number in reached], list(reached.values())),
+    )
+
+
+def count(which: Filter) -> Script[int]:
+    """How many are meant."""
+    where, parameters = which.where()
+    rows = yield f"SELECT count(*){FROM} WHERE {where}", tuple(parameters)
+    return int(rows[0][0])
+
+
+def find(which: Filter, limit: int | None = None) -> Script[list[Known]]:
+    """Those that are meant, oldest first; of many the newest `limit`."""
+    where, parameters = which.where()
+    rows = yield (
+        f"SELECT {COLUMNS}, {_STATUS}, a.id, a.who, d.done_at{FROM} WHERE {where} "
+        "ORDER BY l.failed_at DESC, l.group_name DESC, l.partition DESC, l.place DESC LIMIT %s",
+        (*parameters, limit),
+    )
+    return [known(row) for row in reversed(rows)]
+
+
+def named(group: str, which: str) -> Script[list[Known]]:
+    """The dead letters of a group at a place, `PARTITION/OFFSET`, or of an event id; the newest last."""
+    partition, slash, place = which.partition("/")
+    if slash and partition.isdecimal() and place.isdecimal():
+        condition, values = "l.partition = %s AND l.place = %s", (int(partition), int(place))
+    else:
+        condition, values = "l.event_id = %s", (which,)  # type: ignore[assignment]
+    rows = yield (
+        f"SELECT {COLUMNS}, {_STATUS}, a.id, a.who, d.done_at{FROM} WHERE l.group_name = %s AND {condition} "
+        "ORDER BY l.failed_at, l.redrive_no",
+        (group, *values),
+    )
+    return [known(row) for row in rows]
+
+
+def causes(which: Filter) -> Script[list[Cause]]:
+    """The dead letters that are meant, counted by what went wrong; the most frequent first within a group."""
+    where, parameters = which.where()
+    rows = yield (
+        "SELECT l.group_name, l.failure, l.reason, l.fingerprint, count(*), min(l.failed_at), max(l.failed_at), "
+        f"(max(ARRAY[l.failed_at::text, l.detail]))[2]{FROM} WHERE {where} "
+        "GROUP BY 1, 2, 3, 4 ORDER BY 1, 5 DESC, 2, 3, 4",
+        tuple(parameters),
+    )
+    return [Cause(*row) for row in rows]
+
+
+def known(row: tuple[Any, ...]) -> Known:
+    """A row of `COLUMNS`, status, action, who and when."""
+    entry = Entry(*row[: len(fields(Entry))])
+    status, *decided = row[len(fields(Entry)) :]
+    return Known(entry, Status(status), *decided)
+
+
+def open_by_failure() -> Script[dict[str, dict[str, tuple[int, float]]]]:
+    """By group and failure class: how many dead letters are open, and the age of the oldest in seconds."""
+    rows = yield (
+        "SELECT l.group_name, l.failure, count(*), extract(epoch FROM now() - min(l.failed_at))::float8 "  # noqa: S608
+        f"{FROM} WHERE d.done_at IS NULL GROUP BY 1, 2",
+        (),
+    )
+    found: dict[str, dict[str, tuple[int, float]]] = {}
+    for group, failure, number, age in rows:
+        found.setdefault(group, {})[failure] = (number, age)
+    return found
