@@ -6,6 +6,7 @@ itself) turns it into a true instance first: its `__class__` becomes the model. 
 """
 
 import threading
+import time
 from abc import ABCMeta
 from collections.abc import Callable
 from types import FunctionType
@@ -30,8 +31,18 @@ _set_dict, _set_fields_set, _set_extra, _set_private = (slot.__set__ for slot in
 _get_private = _SLOTS[3].__get__
 _set_class = object.__dict__["__class__"].__set__
 # Held only while an event that is ready takes its place, never while it is made: that is the user's code, too.
-# Reentrant, because a finalizer may run at any moment and look at another event.
+# Reentrant, because a finalizer may run at any moment and look at another event. Taken by `_take` alone.
 _placing = threading.RLock()
+
+
+def _take() -> None:
+    """Take `_placing`, without ever waiting inside it.
+
+    A thread that waits in a lock is given it before it has the interpreter: the thread that gave it up would find it
+    taken at its next event, and wait, and so on with every event, at two switches of threads each.
+    """
+    while not _placing.acquire(blocking=False):
+        time.sleep(0)
 
 
 def state_of(event: BaseModel) -> State:
@@ -79,16 +90,20 @@ def _subclass(model: type[Event], make: Callable[[tuple[Any, ...]], State]) -> t
     def look(event: Event) -> None:
         raw = _get_private(event)
         if type(raw) is not tuple:  # another thread is placing its state, or has
-            with _placing:
-                return
+            _take()
+            _placing.release()
+            return
         try:
             state = make(raw)
         except Exception as error:  # a user's validator may raise anything, and `hasattr` must not swallow it
             raise UnreadableEvent(str(error) if isinstance(error, DecodeError) else repr(error)) from error
-        with _placing:
+        _take()
+        try:
             if type(event) is lazy:
                 _place(event, state)
                 _set_class(event, model)  # last: from now on nobody waits
+        finally:
+            _placing.release()
 
     def get(event: Event, name: str) -> Any:
         look(event)
