@@ -203,7 +203,8 @@ class LoopWorkers:
         self._closed = closed
         self._crashed = crashed
         self._clock = clock
-        self._late = _Late(lambda by: self._call(lambda: self._loop.create_task(resize(by))))
+        self._late = _Late(lambda by: self._call(lambda: self._begin(resize(by))))
+        self._resizing: set[asyncio.Task[None]] = set()
         self._asked: float | None = None  # when the loop was asked for a sign of life
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -248,6 +249,11 @@ class LoopWorkers:
     def _call(self, function: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be done any more
             self._loop.call_soon_threadsafe(function)
+
+    def _begin(self, resizing: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(resizing)
+        self._resizing.add(task)  # a loop does not keep its tasks: the collector may end one that waits
+        task.add_done_callback(self._resizing.discard)
 
     def _answer(self) -> None:
         self._asked = None
