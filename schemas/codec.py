@@ -48,19 +48,13 @@ class Codec:
             InvalidEvent: a value that its type does not allow: a naive datetime, an int over 64 bits, …
             SchemaError: the model has no Avro form.
         """
-        model = self._model(event.__class__)  # `type` would not look at an event that was only read
-        out = io.BytesIO()
-        out.write(model.header)
+        kind = event.__class__  # `type` would not look at an event that was only read
+        model = self._models.get(kind) or self._model(kind)
         try:
-            schemaless_writer(out, model.schema.parsed, model.prepare(event))
-        except BadValue as error:
-            path = ".".join(reversed(error.path))
-            raise InvalidEvent(f"{event.event_type}: {path}: {error}") from None
-        except UnicodeEncodeError as error:
-            raise InvalidEvent(f"{event.event_type}: text that is not Unicode: {error}") from None
-        except RecursionError:
-            raise InvalidEvent(f"{event.event_type}: a value that contains itself") from None
-        return out.getvalue()
+            return model.write(event)
+        except Exception:  # noqa: S110 - it writes what is usual, and says nothing about the rest
+            pass
+        return _written(model, event)
 
     def read(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
         """The event that a payload holds: all its bytes are read now, its model is made at the first look at it.
@@ -201,6 +195,22 @@ def event_type_of(schema: AvroSchema) -> str | None:
     """The event type that a writer schema names; None when it was not made from an event model."""
     found = schema.parsed.get(avro.EVENT_TYPE)
     return found if isinstance(found, str) else None
+
+
+def _written(model: Compiled, event: Event) -> bytes:
+    """The payload that fastavro writes: the reference for `Compiled.write`, and for what that leaves."""
+    out = io.BytesIO()
+    out.write(model.header)
+    try:
+        schemaless_writer(out, model.schema.parsed, model.prepare(event))
+    except BadValue as error:
+        path = ".".join(reversed(error.path))
+        raise InvalidEvent(f"{event.event_type}: {path}: {error}") from None
+    except UnicodeEncodeError as error:
+        raise InvalidEvent(f"{event.event_type}: text that is not Unicode: {error}") from None
+    except RecursionError:
+        raise InvalidEvent(f"{event.event_type}: a value that contains itself") from None
+    return out.getvalue()
 
 
 def _same_record(written: AvroSchema, model: AvroSchema) -> bool:

@@ -8,6 +8,7 @@ from offsetzero.errors import DecodeError
 from offsetzero.schemas import avro, writer
 from offsetzero.schemas.datum import Prepare, compile_prepare
 from offsetzero.schemas.defaults import convert_defaults
+from offsetzero.schemas.encoder import Write, compile_write
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.fields import compile_convert
 from offsetzero.schemas.lazy import State, compile_lazy, state_of
@@ -23,6 +24,7 @@ class Compiled:
     Attributes:
         schema: the schema with which this process writes it.
         header: what payloads of that schema begin with.
+        write: the payload of an event; raises for what only `prepare` and fastavro can decide on.
         prepare: makes of an event what fastavro writes.
         read: reads the values of a payload of that schema.
         reader: what fastavro resolves other writers' schemas to.
@@ -31,7 +33,7 @@ class Compiled:
     """
 
     __slots__ = (
-        *("event", "header", "lazy", "lazy_resolved", "prepare", "read", "reader", "schema"),
+        *("event", "header", "lazy", "lazy_resolved", "prepare", "read", "reader", "schema", "write"),
         *("_convert", "_names", "_validates"),
     )
 
@@ -39,6 +41,7 @@ class Compiled:
         self.event = event
         self.schema = writer.of(avro.schema_of(event))
         self.header = MARKER + bytes.fromhex(self.schema.fingerprint)
+        self.write: Write = compile_write(self.schema.parsed, self.schema.named, self.header)
         self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
         self.read = self.schema.read
         self.reader = convert_defaults(writer.of(avro.schema_of(event)))

@@ -19,9 +19,9 @@ Prepare: TypeAlias = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_FIRST_MILLI = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
-_LAST_MILLI = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
-_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+FIRST_MILLI = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+LAST_MILLI = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 
 class BadValue(Exception):
@@ -39,7 +39,7 @@ def to_millis(value: Any) -> int:
     if value.utcoffset() is None:
         raise BadValue(f"{value.isoformat()} has no time zone; an aware datetime is needed")
     millis = (value - _EPOCH) // _MILLISECOND
-    if not _FIRST_MILLI <= millis <= _LAST_MILLI:
+    if not FIRST_MILLI <= millis <= LAST_MILLI:
         raise BadValue(f"{value.isoformat()} is outside the years 1 to 9999 in UTC; no reader could read it")
     return millis
 
@@ -60,7 +60,7 @@ def compile_prepare(schema: Schema, named: Mapping[str, Any]) -> Prepare:
 def _long(value: Any) -> int:
     if type(value) is not int:
         raise BadValue(f"an int is needed, not {value!r}")
-    if not _LONG_MIN <= value <= _LONG_MAX:
+    if not LONG_MIN <= value <= LONG_MAX:
         raise BadValue(f"{value} does not fit 64 bits")
     return value
 
