@@ -13,7 +13,7 @@ from offsetzero.schemas.attributes import checked, format_time
 from offsetzero.schemas.cloudevents import AVRO, Headers, to_headers
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import Event
-from offsetzero.schemas.ids import uuid7
+from offsetzero.schemas.ids import uuid7_text, uuid_text
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.schemas.writer import AvroSchema
 from offsetzero.settings import Settings
@@ -111,14 +111,14 @@ def _usual_headers(event: Event, key: str, source: str, schema: AvroSchema) -> t
     checked and encoded once.
     """
     common, fields = _in_common(type(event), source, schema.fingerprint)
-    event_id = str(uuid7())
+    event_id = uuid7_text()
     headers = [*common, ("ce_id", event_id.encode()), ("ce_time", _time(SYSTEM.now_ms()))]
     if key:
         headers.append(("ce_subject", checked("subject", key).encode()))
     for field, name, header in fields:
         value = getattr(event, field)
         if value is not None:
-            headers.append((header, checked(name, _filled(name, str(value))).encode()))
+            headers.append((header, _value(name, value)))
     return event_id, headers
 
 
@@ -144,7 +144,7 @@ def _metadata(
     event_type: str, key: str, event: Event | None, schema: AvroSchema | None, attributes: Attributes
 ) -> Metadata:
     return Metadata(
-        id=_text(attributes.get("event_id")) or str(uuid7()),
+        id=_text(attributes.get("event_id")) or uuid7_text(),
         source=attributes.get("source") or DEFAULT_SOURCE,
         type=event_type,
         time=attributes.get("time") or SYSTEM.now(),
@@ -167,6 +167,11 @@ def _text(value: Any) -> str | None:
 
 def _dataschema(fingerprint: str) -> str:
     return f"urn:offsetzero:schema:{fingerprint}"
+
+
+def _value(name: str, value: Any) -> bytes:
+    text = uuid_text(value) if type(value) is UUID else checked(name, _filled(name, str(value)))
+    return text.encode()
 
 
 def _filled(name: str, value: str) -> str:

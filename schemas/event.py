@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Self
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from offsetzero.errors import InvalidEvent
+from offsetzero.schemas.ids import uuid_text
 
 _registry: dict[str, type["Event"]] = {}
 
@@ -87,7 +89,8 @@ class Event(EventPart):
     @property
     def key(self) -> str:
         """The entity id: records of one key keep their order."""
-        return str(getattr(self, self.key_field))
+        value = getattr(self, self.key_field)
+        return uuid_text(value) if type(value) is UUID else str(value)
 
 
 def event_class(event_type: str) -> type[Event] | None:

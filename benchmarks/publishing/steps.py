@@ -22,7 +22,7 @@ from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.publisher import Publisher
 from offsetzero.producers.records import build
 from offsetzero.schemas.codec import Codec
-from offsetzero.schemas.ids import uuid7
+from offsetzero.schemas.ids import uuid7_text
 from offsetzero.settings import Settings
 
 CHUNK = 500
@@ -89,7 +89,7 @@ def main() -> None:
         ("Publisher.publish", events, publisher.publish, give_up(ours._producer)),
         ("  build", events, lambda event: build(codec, event, {"source": made.SOURCE}), nothing),
         ("    Codec.encode", events, codec.encode, nothing),
-        ("    event id, as text", events, lambda _: str(uuid7()), nothing),
+        ("    event id, as text", events, lambda _: uuid7_text(), nothing),
         ("    key", events, lambda event: event.key, nothing),
         ("  produce() of the client", records, produce, give_up(raw)),
         ("Delivery and its answer", events, lambda _: Delivery("t", answers).acknowledge(None, Answered()), nothing),

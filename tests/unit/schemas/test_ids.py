@@ -6,9 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offsetzero.errors import InvalidEvent
-from offsetzero.schemas.ids import Uuid7Source, time_of, uuid7
+from offsetzero.schemas import ids
+from offsetzero.schemas.ids import Uuid7Source, time_of, uuid7, uuid_text
 from support import ManualClock
 
 
@@ -49,19 +52,32 @@ def test_threads_never_get_the_same_id() -> None:
     assert all(ids == sorted(ids) for ids in made)
 
 
-def test_a_forked_child_gets_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter's state is copied by fork, the random tail is not."""
+def test_a_forked_child_has_other_random_bits_and_a_lock_that_nobody_holds() -> None:
+    uuid7()
+    reading, writing = os.pipe()
+    with ids._process._lock:
+        child = os.fork()
+        if not child:
+            os.write(writing, b"".join(uuid7().bytes[12:] for _ in range(3)))
+            os._exit(0)
+    here = b"".join(uuid7().bytes[12:] for _ in range(3))
+    assert os.waitpid(child, 0)[1] == 0
+    there = os.read(reading, 12)
+    assert not {here[at : at + 4] for at in (0, 4, 8)} & {there[at : at + 4] for at in (0, 4, 8)}
+    os.close(reading)
+    os.close(writing)
+
+
+def test_an_id_as_text_and_as_a_uuid_are_of_one_order() -> None:
     source = Uuid7Source(ManualClock())
-    source.next()
-    state = (source._millis, source._counter)
-    here = source.next()
-    source._millis, source._counter = state
-    there = source.next()
-    assert here.int >> 32 == there.int >> 32
-    assert here != there
-    monkeypatch.setattr(os, "urandom", lambda size: b"\0" * size)
-    source._millis, source._counter = state
-    assert source.next().int & 0xFFFFFFFF == 0
+    made = [source.text() if number % 2 else str(source.next()) for number in range(1000)]
+    assert made == sorted(set(made))
+    assert all(str(uuid.UUID(text)) == text for text in made)
+
+
+@given(st.uuids())
+def test_a_uuid_as_text_is_what_str_makes_of_it(value: uuid.UUID) -> None:
+    assert uuid_text(value) == str(value)
 
 
 def test_other_ids_tell_no_time() -> None:
