@@ -35,7 +35,7 @@ class Uuid7Source:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew, as a child must: it has its parent's random bits, and a lock that a thread of it may have held."""
+        """Begin anew, as a child must: it has random bits of its parent, and a lock that a thread there may hold."""
         self._lock = threading.Lock()
         self._millis = -1
         self._counter = 0
