@@ -2,11 +2,12 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
+from offsetzero.retry.failures import Failure
 from offsetzero.schemas.event import Event, event_class
 
 
@@ -80,6 +81,34 @@ def check_limits(group: str, **limits: float | None) -> None:
         for name, value in limits.items()
         if value is not None and (value <= 0 if name == "timeout" else value < 1)
     ]
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def check_rules(group: str, rules: Any) -> None:
+    """See that rules are what `classify` takes.
+
+    Args:
+        group: the group's name.
+        rules: by class of exception, a class of the taxonomy or a function of the exception.
+
+    Raises:
+        ConfigurationError: naming each one that is not.
+    """
+    if not isinstance(rules, Mapping):
+        raise ConfigurationError(f"group {group}: rules={rules!r}; it must be a mapping: {{SomeError: Transient}}")
+    problems = []
+    for error, rule in rules.items():
+        if not (isinstance(error, type) and issubclass(error, BaseException)):
+            problems.append(f"group {group}: rules: {error!r} is no class of exceptions")
+        elif isinstance(error, type) and issubclass(error, Failure):
+            problems.append(f"group {group}: rules: {error.__name__} is of the taxonomy, and says what it is itself")
+        elif isinstance(rule, type) and (not issubclass(rule, Failure) or rule is Failure):
+            problems.append(f"group {group}: rules: {rule.__name__} is no class of the taxonomy, such as Transient")
+        elif not callable(rule):
+            problems.append(f"group {group}: rules: {rule!r} for {error.__name__} is neither a class nor a function")
+        elif not isinstance(rule, type):
+            check_function(group, f"rule for {error.__name__}", rule, ("error",), sync=True)
     if problems:
         raise ConfigurationError(problems)
 

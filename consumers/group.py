@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from offsetzero.consumers.context import BatchContext, Context
-from offsetzero.consumers.declaring import check_event, check_function, check_limits, check_transactional
+from offsetzero.consumers.declaring import (
+    check_event,
+    check_function,
+    check_limits,
+    check_rules,
+    check_transactional,
+)
 from offsetzero.consumers.working.atwork import limited
 from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
+from offsetzero.retry.classify import NO_RULES, Rules
 from offsetzero.retry.policy import JITTER, RetryPolicy, Tier
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
@@ -76,6 +83,10 @@ class ConsumerGroup:
             is rolled back, and its record is retried as `handler-timeout`. None for no limit.
         start: where a new group begins in the partitions that its sources have then: at the `earliest` record that is
             kept, or behind the `latest`. What comes later (partitions, sources, retries) is read from its beginning.
+        attempts: how often a transient failure is tried in the process, a second apart, before its record goes to a
+            retry tier; each try is the same `ctx.attempt`.
+        rules: what failures are, by the class of the exception: a class of the taxonomy, or a function that makes a
+            failure of the exception, or returns None: `{QuotaError: Throttled}`. See `offsetzero.retry.classify`.
 
     Raises:
         ConfigurationError: for a name that cannot be a group's, or what does not go together.
@@ -95,12 +106,17 @@ class ConsumerGroup:
         per_tenant: int | None = None,
         timeout: float | None = None,
         start: Literal["earliest", "latest"] = "earliest",
+        attempts: int = 1,
+        rules: Rules = NO_RULES,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
                 f"group {name!r}: a name starts with a letter and has only a-z, 0-9, _ and -, 100 at most"
             )
-        check_limits(name, concurrency=concurrency, per_key=per_key, per_tenant=per_tenant, timeout=timeout)
+        check_limits(
+            name, concurrency=concurrency, per_key=per_key, per_tenant=per_tenant, timeout=timeout, attempts=attempts
+        )
+        check_rules(name, rules)
         if transactional:
             check_transactional(
                 name,
@@ -129,6 +145,7 @@ class ConsumerGroup:
         self.per_tenant = per_tenant
         self.timeout = timeout
         self.start = start
+        self.rules = dict(rules)
         self.routes: dict[str, Route] = {}
         self.tombstones: Route | None = None
         self.batched: Batch | None = None
@@ -136,7 +153,8 @@ class ConsumerGroup:
         self._topics = list(topics) if topics is not None else None
         # Where retries are read in the order of their offsets, one that is due later would hold up the next.
         self._jitter = 0.0 if transactional else JITTER
-        self._policy = RetryPolicy(tiers, self._jitter) if tiers is not None else None
+        self._attempts = attempts
+        self._policy = RetryPolicy(tiers, self._jitter, attempts) if tiers is not None else None
         self._concurrency = concurrency
         self._prepares: dict[str, Callable[[Any, Context], Any]] = {}
 
@@ -262,7 +280,7 @@ class ConsumerGroup:
 
     def policy(self, settings: Settings) -> RetryPolicy:
         """The retry tiers of this group."""
-        return self._policy or RetryPolicy.from_settings(settings.retry, self._jitter)
+        return self._policy or RetryPolicy.from_settings(settings.retry, self._jitter, self._attempts)
 
     def concurrency(self, settings: Settings) -> int:
         """How many records one process handles at once."""

@@ -24,6 +24,8 @@ class PauseReason(StrEnum):
     BACK_PRESSURE = "back-pressure"
     WAITING = "waiting"
     SPAN = "span"
+    REFUSED = "refused"
+    """The broker does not take what follows from one of its failures: a retry record or a dead letter."""
 
 
 class Record:
@@ -34,6 +36,7 @@ class Record:
         "alone",
         "appended",
         "broken",
+        "calls",
         "done",
         "due",
         "failed",
@@ -42,6 +45,7 @@ class Record:
         "kept",
         "key",
         "offset",
+        "outgrown",
         "owned",
         "prepared",
         "provider",
@@ -79,6 +83,8 @@ class Record:
         self.again_at = 0.0  # monotonic seconds before which its next try is of no use
         self.provider: str | None = None  # the one that its next try waits for
         self.alone = False  # it was in a batch that took too long: it is worked on without others, to be told apart
+        self.calls = 0  # of its handler that have failed in this process, and are to be followed by another
+        self.outgrown = 0  # places that were too small for it when it was to be retried or dead-lettered
         self.appended = False  # the copy in the retry or dead-letter topic is acknowledged
 
     def keep(self, prepared: Any) -> None:

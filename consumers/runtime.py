@@ -15,13 +15,14 @@ from offsetzero.consumers.record import Record, tenant_of
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.health import Health, Phase, health
 from offsetzero.consumers.watching.watcher import Sight, Watcher
+from offsetzero.consumers.working.appends import Appender, Refusals
 from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.making import MAX_THREADS, Maker
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.settle import Settler
-from offsetzero.consumers.working.transactional import MAX_RECORDS, Outputs, OutputSettler
+from offsetzero.consumers.working.transactional import MAX_RECORDS, OutputAppender, Outputs
 from offsetzero.consumers.working.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
@@ -80,6 +81,7 @@ class GroupRuntime:
         self._phase = Phase.STARTING
         self._watcher: Watcher | None = None
         self._dispatcher: Dispatcher | None = None
+        self._refusals = Refusals(group.name, clock)
         self._schemas = SchemaLog(settings)
         self._codec = Codec(lookup_outside_loops(self._schemas.find))
         for event_type in group.routes:
@@ -94,9 +96,9 @@ class GroupRuntime:
         """How this member is; any thread may ask."""
         watcher, error = self._watcher, self._fatal or self._crash
         if watcher is None:
-            return health(self._group.name, self._phase, Sight(), 0.0, error)
+            return health(self._group.name, self._phase, Sight(), 0.0, error, ())
         silent = self._clock.monotonic() - watcher.turned_at
-        return health(self._group.name, self._phase, watcher.sight, silent, error)
+        return health(self._group.name, self._phase, watcher.sight, silent, error, self._refusals.told())
 
     def running(self) -> int:
         """How many handlers run now."""
@@ -177,6 +179,7 @@ class GroupRuntime:
                 self.started.set()
                 log.info("group started", group=group.name, topics=self._sources, concurrency=concurrency)
                 while not self._stopping.is_set():
+                    loop.rest(self._refusals.stays())
                     loop.turn()
                     watcher.turn()
                     if producer.fatal is not None:
@@ -236,12 +239,12 @@ class GroupRuntime:
     ) -> Workers:
         settings, group, resources = self._settings, self._group, self._resources
         reader = CallReader(group, self._codec, frozenset(self._retries))
-        settling = group, self._policy, producer, connections, self._names, settings.source, self._clock, self._dice
-        outputs = Outputs()
-        settler = OutputSettler(outputs, *settling) if group.transactional else Settler(*settling)
+        outputs, refusals = Outputs(), self._refusals
+        appender = OutputAppender(outputs) if group.transactional else Appender(producer, self._names, refusals)
+        settler = Settler(group, self._policy, appender, connections, settings.source, self._clock, self._dice)
         maker = Maker(group, settings, reader, settler, self._clock, self._names, producer, connections)
         if commits is not None:
-            return maker.transactional(dispatcher, resources, commits, outputs, self._crashed)
+            return maker.transactional(dispatcher, resources, commits, outputs, refusals, self._crashed)
         concurrency = group.concurrency(settings)
         if group.is_async:
             return maker.loop(dispatcher, concurrency, resources, self._crashed)

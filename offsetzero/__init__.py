@@ -13,15 +13,28 @@ if TYPE_CHECKING:
     from offsetzero.consumers.group import ConsumerGroup
     from offsetzero.errors import OffsetzeroError
     from offsetzero.producers.publisher import Publisher
-    from offsetzero.retry.failures import Permanent, Poison, ProviderDown, Throttled, Transient
+    from offsetzero.retry.failures import (
+        Cancelled,
+        DeadLetter,
+        Discard,
+        Permanent,
+        Poison,
+        ProviderDown,
+        Retry,
+        Throttled,
+        Transient,
+    )
     from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
     from offsetzero.schemas.event import Event
     from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
 
 _HOMES = {
     "BatchContext": "consumers.context",
+    "Cancelled": "retry.failures",
     "ConsumerGroup": "consumers.group",
     "Context": "consumers.context",
+    "DeadLetter": "retry.failures",
+    "Discard": "retry.failures",
     "DocumentDeleted": "schemas.documents",
     "DocumentUploaded": "schemas.documents",
     "Event": "schemas.event",
@@ -30,6 +43,7 @@ _HOMES = {
     "Poison": "retry.failures",
     "ProviderDown": "retry.failures",
     "Publisher": "producers.publisher",
+    "Retry": "retry.failures",
     "RunCancelled": "schemas.runs",
     "RunFailed": "schemas.runs",
     "RunSucceeded": "schemas.runs",
@@ -39,8 +53,11 @@ _HOMES = {
 
 __all__ = [
     "BatchContext",
+    "Cancelled",
     "ConsumerGroup",
     "Context",
+    "DeadLetter",
+    "Discard",
     "DocumentDeleted",
     "DocumentUploaded",
     "Event",
@@ -49,6 +66,7 @@ __all__ = [
     "Poison",
     "ProviderDown",
     "Publisher",
+    "Retry",
     "RunCancelled",
     "RunFailed",
     "RunSucceeded",

@@ -1,15 +1,26 @@
 """What happens to a record after a failure: pure, given the clock and the dice."""
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from offsetzero.errors import ConfigurationError
-from offsetzero.retry.failures import Failure, FailureClass
+from offsetzero.retry.failures import DeadLettered, Failure, FailureClass
 from offsetzero.settings import RetrySettings
+from offsetzero.store.processed import Outcome
 
 JITTER = 0.1  # share of the delay: spreads the records that one outage has brought together
+ENDS: Mapping[FailureClass, Outcome] = MappingProxyType(
+    {
+        FailureClass.PERMANENT: Outcome.FAILED,
+        FailureClass.CANCELLED: Outcome.CANCELLED,
+        FailureClass.DISCARDED: Outcome.DISCARDED,
+    }
+)
+"""Of the classes that end a record at once, without a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +32,12 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Again:
+    """Once more in this process, a moment later; nothing is appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToTier:
     """Append to `tier`; handle as `attempt` once the wall clock shows `due_ms`."""
 
     tier: Tier
@@ -30,16 +46,18 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class ToDeadLetters:
     """Append to the dead-letter topic; the run fails."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
-    """The run fails, with no dead letter."""
+class End:
+    """The event has this outcome, with no dead letter."""
+
+    outcome: Outcome
 
 
-Decision: TypeAlias = Retry | DeadLetter | Fail
+Decision: TypeAlias = Again | ToTier | ToDeadLetters | End
 
 
 class RetryPolicy:
@@ -48,14 +66,16 @@ class RetryPolicy:
     Args:
         tiers: in order.
         jitter: share of a tier's delay that is added at most.
+        attempts: how often a handler is called in one process before a transient failure counts.
 
     Raises:
         ConfigurationError: for two tiers of one name, or a tier shorter than the one before it.
     """
 
-    def __init__(self, tiers: Sequence[Tier], jitter: float = JITTER) -> None:
+    def __init__(self, tiers: Sequence[Tier], jitter: float = JITTER, attempts: int = 1) -> None:
         self.tiers = tuple(tiers)
         self._jitter = jitter
+        self._attempts = attempts
         problems = []
         if len({tier.name for tier in self.tiers}) != len(self.tiers):
             problems.append("retry: two tiers have one name")
@@ -66,11 +86,20 @@ class RetryPolicy:
             raise ConfigurationError(problems)
 
     @classmethod
-    def from_settings(cls, settings: RetrySettings, jitter: float = JITTER) -> "RetryPolicy":
+    def from_settings(cls, settings: RetrySettings, jitter: float = JITTER, attempts: int = 1) -> "RetryPolicy":
         """The tiers that the settings name."""
-        return cls([Tier(name, delay) for name, delay in settings.delays.items()], jitter)
+        return cls([Tier(name, delay) for name, delay in settings.delays.items()], jitter, attempts)
 
-    def decide(self, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> Decision:
+    def decide(
+        self,
+        failure: Failure,
+        attempt: int,
+        now_ms: int,
+        dice: random.Random,
+        *,
+        calls: int = 1,
+        throttling: bool = False,
+    ) -> Decision:
         """Where a record goes after `attempt` (1 is the first) failed.
 
         Args:
@@ -78,25 +107,33 @@ class RetryPolicy:
             attempt: which attempt failed, from 1.
             now_ms: wall time, milliseconds.
             dice: for the jitter, uniform(0, jitter x delay).
+            calls: how often this attempt was made in this process.
+            throttling: whether the provider is known to throttle everybody: then a 429 says nothing about the record.
         """
         kind = failure.failure_class
-        if kind is FailureClass.PERMANENT:
-            return Fail()
-        if kind is FailureClass.POISON or not self.tiers:
-            return DeadLetter()
-        if kind is FailureClass.PROVIDER_DOWN:
-            return self._retry(len(self.tiers), failure, attempt, now_ms, dice)
-        last = 1 if kind is FailureClass.BUG else len(self.tiers)
-        if attempt > last:
-            return DeadLetter()
+        if (outcome := ENDS.get(kind)) is not None:
+            return End(outcome)
+        if kind is FailureClass.TRANSIENT and calls < self._attempts and not failure.retry_after:
+            return Again()
+        waits = kind is FailureClass.PROVIDER_DOWN or (kind is FailureClass.THROTTLED and throttling)
+        if not self.tiers:
+            return Again() if waits else ToDeadLetters()
+        if waits:  # and consumes no attempt
+            number = len(self.tiers) if kind is FailureClass.PROVIDER_DOWN else min(attempt, len(self.tiers))
+            return self._retry(number, failure, attempt, now_ms, dice)
+        if attempt > self._retries(failure.dead_letter):
+            return ToDeadLetters()
         return self._retry(attempt, failure, attempt + 1, now_ms, dice)
 
-    def _retry(self, number: int, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> Retry:
+    def _retries(self, dead_letter: DeadLettered) -> int:
+        """How many attempts may fail before the one whose failure is a dead letter."""
+        return {DeadLettered.LAST: len(self.tiers), DeadLettered.SECOND: 1}.get(dead_letter, 0)
+
+    def _retry(self, number: int, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> ToTier:
+        """Into tier `number`, or the first after it that is long enough; in the last one a record waits for longer."""
         asked = failure.retry_after or 0.0
-        tier = self.tiers[number - 1]
-        for longer in self.tiers[number:]:
-            if tier.delay >= asked:
-                break
-            tier = longer
+        later = self.tiers[number - 1 :]
+        tier = next((tier for tier in later if tier.delay >= asked), later[-1])
         delay = max(tier.delay, asked)
-        return Retry(tier, now_ms + round((delay + dice.uniform(0, self._jitter * delay)) * 1000), attempt)
+        wait = delay + dice.uniform(0, self._jitter * delay)
+        return ToTier(tier, now_ms + math.ceil(wait * 1000), attempt)  # up: never early

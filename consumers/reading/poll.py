@@ -13,7 +13,7 @@ from offsetzero.consumers.reading.fetching import Fetching
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.pressure import Pressure
-from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.errors import GroupStopped
 from offsetzero.retry import headers as retry_headers
@@ -86,6 +86,7 @@ class PollLoop:
         self._make_consumer = make_consumer
         self._opening = opening
         self._next_round = 0.0
+        self._resting = False
         self._in_order = in_order
         self._commits = commits or Commits(group, names, clock, opening.confirm)
         self._membership = Membership(topics, group, names, dispatcher, opening, self._commits, clock, lost)
@@ -114,6 +115,14 @@ class PollLoop:
             self._opening.check()  # commits follow the answer
             metrics.IN_FLIGHT.labels(self._group).set(self._dispatcher.in_flight + self._dispatcher.waiting)
             self._membership.measure()
+
+    def rest(self, stays: frozenset[OwnedPartition]) -> None:
+        """Fetch nothing of these until they are not among them any more."""
+        if stays or self._resting:
+            live = self._membership.live.values()
+            self._pressure.pause([stay for stay in stays if not stay.gone], PauseReason.REFUSED)
+            self._pressure.resume([stay for stay in live if stay not in stays], PauseReason.REFUSED)
+            self._resting = bool(stays)
 
     def drain(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> list[Record]:
         """Fetch nothing more and keep the membership until the running handlers have ended, `seconds` at most.

@@ -1,5 +1,6 @@
 """How a member is: alive, ready, and what it is doing, as JSON for probes and people."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,8 @@ class Phase(StrEnum):
     STARTING = "starting"
     JOINING = "joining"
     WORKING = "working"
+    DEGRADED = "degraded"
+    """It works, and some of its partitions rest until another system is back."""
     DRAINING = "draining"
     STOPPED = "stopped"
 
@@ -28,15 +31,25 @@ class Health:
     Attributes:
         alive: a restart would not help.
         ready: it has its part of the group.
-        body: what to show; `reasons` says why it is not alive, `not_ready` why it is not ready.
+        body: what to show; `reasons` says why it is not alive, `not_ready` why it is not ready, `degraded` what it
+            cannot do for now.
+        degraded: something is named there.
     """
 
     alive: bool
     ready: bool
     body: dict[str, Any]
+    degraded: bool = False
 
 
-def health(group: str, phase: Phase, sight: Sight, silent: float, error: BaseException | None) -> Health:
+def health(
+    group: str,
+    phase: Phase,
+    sight: Sight,
+    silent: float,
+    error: BaseException | None,
+    degraded: Sequence[str] = (),
+) -> Health:
     """Judge a member.
 
     Args:
@@ -45,6 +58,7 @@ def health(group: str, phase: Phase, sight: Sight, silent: float, error: BaseExc
         sight: what its last look saw.
         silent: seconds since the polling thread has last turned.
         error: why it ends, if not because it was told to.
+        degraded: what it cannot do now and goes on trying, a sentence each; no restart would help.
     """
     reasons = []
     if error is not None:
@@ -62,15 +76,24 @@ def health(group: str, phase: Phase, sight: Sight, silent: float, error: BaseExc
         not_ready.append("it has not joined the group yet")
     body = {
         "group": group,
-        "state": phase if phase is not Phase.WORKING or sight.joined else Phase.JOINING,
+        "state": _state(phase, sight, degraded),
         "reasons": reasons,
         "not_ready": not_ready,
+        "degraded": list(degraded),
         "polled_seconds_ago": round(silent, 1),
         "handlers": {"running": sight.running, "given_up": sight.late, "waiting": sight.waiting},
         "stuck": [_stuck(one) for one in sight.findings.stuck],
         "partitions": [_partition(part, sight) for part in sight.parts],
     }
-    return Health(not reasons, not not_ready, body)
+    return Health(not reasons, not not_ready, body, bool(degraded))
+
+
+def _state(phase: Phase, sight: Sight, degraded: Sequence[str]) -> Phase:
+    if phase is not Phase.WORKING:
+        return phase
+    if not sight.joined:
+        return Phase.JOINING
+    return Phase.DEGRADED if degraded else Phase.WORKING
 
 
 def _stuck(one: Running) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from offsetzero.consumers.working.atwork import raise_if_abandoned
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.handling import Parts, RecordHandling, failed
 from offsetzero.consumers.working.run import Ending, Run
-from offsetzero.consumers.working.settle import not_now
 from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.errors import SchemasUnavailable
 
@@ -44,7 +43,7 @@ class BatchHandling(RecordHandling):
             call = self._reader.read(record)
         except SchemasUnavailable as error:
             self._do(work)  # what comes before it in its key does not have to wait for it
-            work.end(record, not_now(record, error))
+            work.end(record, self._settler.not_now(record, error))
             return
         if record.failed is not None or call.failure is not None:
             work.bad.append(call)
@@ -79,7 +78,7 @@ class BatchHandling(RecordHandling):
             elif isinstance(error, NotNow) or self._effects.is_away(error.__cause__ or error, None):
                 for call in calls:
                     work.end(call.record, Ending.AGAIN)
-                not_now(calls[0].record, error)
+                self._settler.not_now(calls[0].record, error)
             else:
                 half = len(calls) // 2
                 self._perform(work, calls[:half])

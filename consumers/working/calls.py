@@ -13,7 +13,7 @@ from offsetzero.consumers.record import Record
 from offsetzero.errors import DecodeError, SchemasUnavailable
 from offsetzero.logs import Logger
 from offsetzero.retry import headers as retry_headers
-from offsetzero.retry.failures import Failure, Poison
+from offsetzero.retry.failures import Discard, Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.cloudevents import Glance
@@ -170,6 +170,10 @@ class CallReader:
         except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
             return self._poison(Call(record, self._group.name, None, hop), error)
         call = Call(record, self._group.name, glance, hop)
+        if hop is not None and hop.discard:
+            call.label = glance.type if glance is not None else TOMBSTONE
+            call.failure = Discard("by-operator", "an operator has discarded the event")
+            return call
         if glance is None or glance.data is None:
             call.label = TOMBSTONE
             call.route = self._group.tombstones

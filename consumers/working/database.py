@@ -60,6 +60,7 @@ class DatabaseEffects:
                 return "duplicate"
             if self._group.step and not (yield from steps.start(call, self._group.name)):
                 yield from processed.claim(call.identity, Outcome.CANCELLED)
+                yield from steps.cancel(call, self._group.name, "cancelled", "", self._settings.source)
                 return Outcome.CANCELLED.value
             return None
 

@@ -11,11 +11,10 @@ from offsetzero.consumers.working.atwork import raise_if_abandoned
 from offsetzero.consumers.working.calls import Call, CallReader, LooksUp
 from offsetzero.consumers.working.effects import Effects, MakeContext, Threads, route_of
 from offsetzero.consumers.working.run import Ending, Run
-from offsetzero.consumers.working.settle import Settler, not_now
+from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transaction import HandlerRaised, NotNow, checked
 from offsetzero.errors import SchemasUnavailable
-from offsetzero.retry.classify import classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Handling(RecordHandling):
         try:
             call = self._reader.read(record)
         except SchemasUnavailable as error:
-            return not_now(record, error)
+            return self._settler.not_now(record, error)
         token = logs.SUBJECT.set(call)
         try:
             if record.failed is not None:
@@ -135,7 +134,7 @@ class AsyncHandling(RecordHandling):
             except LooksUp:  # a writer schema must be looked up in the log: not in the loop, where all would wait
                 call = await self._threads.run(self._reader.read, record)
         except SchemasUnavailable as error:
-            return not_now(record, error)
+            return self._settler.not_now(record, error)
         logs.SUBJECT.set(call)  # of this task alone
         if record.failed is not None:
             self._tally.read(call.label)
@@ -181,5 +180,5 @@ def failed(call: Call, error: BaseException, effects: Effects, settler: Settler)
     """What follows from an error: the same attempt again when it is not the record's fault, else settling."""
     cause = error.__cause__ or error if isinstance(error, HandlerRaised) else error
     if isinstance(error, NotNow) or effects.is_away(cause, call.record):
-        return not_now(call.record, cause)
-    return settler.end(call, classify(cause))
+        return settler.not_now(call.record, cause)
+    return settler.end(call, cause)

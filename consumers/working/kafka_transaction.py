@@ -7,17 +7,17 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from offsetzero import logs, metrics
+from offsetzero import logs
 from offsetzero.clock import Clock
 from offsetzero.consumers.reading.transaction_commits import Left, TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.appends import Append, Refusals, is_too_large
 from offsetzero.consumers.working.effects import is_unsound
 from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, PublishError, TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.transactions import TransactionalProducer, TransactionError, Unsettled
 from offsetzero.retry.classify import classify
-from offsetzero.schemas.cloudevents import Headers
 from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed, mark
@@ -48,23 +48,6 @@ _REFUSALS = frozenset(
 log = logs.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A record to be appended. `topic` is our name."""
-
-    topic: str
-    key: bytes | str | None
-    value: bytes | None
-    headers: Headers
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it has."""
-        return len(self.value or b"") + sum(len(value or b"") for _, value in self.headers)
-
-
 @dataclass(slots=True, eq=False)
 class Handled:
     """A record whose handling has ended, and what is appended because of it."""
@@ -92,6 +75,7 @@ class Transactions:
         commits: knows the member, and where its partitions stand.
         committed: asks for committed offsets, once no transaction on them is open.
         names: of topics on the cluster.
+        refusals: told what the broker does not take.
         clock: for pauses.
     """
 
@@ -102,6 +86,7 @@ class Transactions:
         commits: TransactionCommits,
         committed: Callable[[Sequence[Place]], Mapping[Place, Committed]],
         names: Names,
+        refusals: Refusals,
         clock: Clock,
     ) -> None:
         self._group = group
@@ -109,6 +94,7 @@ class Transactions:
         self._commits = commits
         self._committed = committed
         self._names = names
+        self._refusals = refusals
         self._clock = clock
         self._producer: TransactionalProducer | None = None
         self._reached: dict[tuple[str, int], int] = {}  # by topic id and partition
@@ -166,12 +152,13 @@ class Transactions:
         if error.refused is None:
             self._pause()
             return rest
-        for append in error.refused.appends:
-            metrics.APPENDS_FAILED.labels(self._group, append.topic).inc()
-        log.error("append refused", record=str(error.refused.record), error=str(error))
-        endings[error.refused.record] = Ending.AGAIN
-        if error.why is not None and is_unsound(error.why) and error.refused.record.failed is None:
-            error.refused.record.failed = classify(error.why)  # the handler's own outputs; next, it is settled
+        record = error.refused.record
+        self._refusals.add(record, ", ".join(sorted({append.topic for append in error.refused.appends})), str(error))
+        endings[record] = Ending.AGAIN
+        if error.why is not None and record.failed is None and is_unsound(error.why):
+            record.failed = classify(error.why)  # the handler's own outputs; next, it is settled
+        elif error.why is not None and record.failed is not None and is_too_large(error.why):
+            record.outgrown += 1  # what follows from its failure; next, it goes to another place
         return _without(rest, {error.refused}, endings)
 
     def _is_done(self, record: Record) -> bool:
@@ -218,6 +205,8 @@ class Transactions:
             if self._abort(producer) or not committing or not self._was_committed(offsets):
                 raise Aborted(error, refused, why) from error
         self._lost = 0
+        for one in handled:
+            self._refusals.remove(one.record)
         for stay, offset in offsets.items():
             stay.committed = self._reached[stay.topic_id, stay.partition] = offset
 

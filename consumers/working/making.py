@@ -9,6 +9,7 @@ from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.resources import Resources
+from offsetzero.consumers.working.appends import Refusals
 from offsetzero.consumers.working.batches import BatchHandling
 from offsetzero.consumers.working.calls import Call, CallReader
 from offsetzero.consumers.working.database import DatabaseEffects
@@ -124,6 +125,7 @@ class Maker:
         resources: Resources,
         commits: TransactionCommits,
         outputs: Outputs,
+        refusals: Refusals,
         crashed: Callable[[BaseException], None],
     ) -> TransactionWorkers:
         """The worker of a Kafka-transactional group; its settler adds to the same outputs."""
@@ -135,7 +137,7 @@ class Maker:
         def committed(places: Sequence[Place]) -> Mapping[Place, Committed]:
             return resources.committed(self._group.name, places)
 
-        transactions = Transactions(self._group.name, producer, commits, committed, self._names, self._clock)
+        transactions = Transactions(self._group.name, producer, commits, committed, self._names, refusals, self._clock)
         effects = OutputEffects(outputs, self._producer, self._names, self._settings)
         handling = TransactionHandling(self._parts(effects), outputs, transactions)
         return TransactionWorkers(dispatcher, handling, transactions, commits, crashed, self._clock, resources.spawn)

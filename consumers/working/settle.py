@@ -1,35 +1,36 @@
 """After a failure: the decision is carried out before the record counts as done (design section 7)."""
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
 from offsetzero import logs, metrics
-from offsetzero.clock import SYSTEM, Clock
+from offsetzero.clock import Clock
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.working import steps
+from offsetzero.consumers.working.appends import Append, Appender, TooLarge
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.transaction import NotNow
-from offsetzero.errors import PublishError
-from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers
+from offsetzero.retry import pointers
+from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import Failure, FailureClass
-from offsetzero.retry.policy import DeadLetter, Retry, RetryPolicy
+from offsetzero.retry.policy import Again, Decision, End, RetryPolicy, ToTier
 from offsetzero.store import processed
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Pool
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, run
-from offsetzero.topics.names import Names
 
 PROBE_SECONDS = 5.0  # for our own database to show that it is not what took so long
-
 TELL_SECONDS = 1.0
+
 log = logs.get(__name__)
 
 
@@ -39,45 +40,87 @@ class Settler:
     Args:
         group: whose failures these are.
         policy: the group's tiers.
-        producer: appends to the group's retry and dead-letter topics.
+        appender: appends to the group's retry and dead-letter topics.
         pool: connections to the database; None for a group without one, whose outcomes are its appends.
-        names: topic names on the cluster.
         source: `ce_source` of the run's events.
         clock: wall time for due times.
         dice: for jitter.
+        throttles: whether the provider that a failure names is known to throttle everybody.
     """
 
     def __init__(
         self,
         group: ConsumerGroup,
         policy: RetryPolicy,
-        producer: LogProducer,
+        appender: Appender,
         pool: Pool | None,
-        names: Names,
         source: str,
         clock: Clock,
         dice: random.Random,
+        throttles: Callable[[Failure], bool] = lambda _failure: False,
     ) -> None:
         self._group = group
         self._policy = policy
-        self._producer = producer
+        self._appender = appender
         self._pool = pool
-        self._names = names
         self._source = source
         self._clock = clock
         self._dice = dice
+        self._throttles = throttles
+        self._told: dict[str, float] = {}  # when an outage was last logged, by its kind: all records in work meet it
 
-    def end(self, call: Call, failure: Failure) -> Ending:
-        """Settle, and say how the work on the record ended; raises nothing."""
+    def end(self, call: Call, error: BaseException) -> Ending:
+        """Settle what a handler raised, and say how the work on the record ended; raises nothing."""
         try:
+            failure = classify(error, self._clock, self._group.rules)
             if failure.reason == TIMED_OUT and not call.record.appended:
                 self._ask_database(call.record)
-            return Ending.DONE if self.settle(call, failure) else Ending.LEFT
-        except NotNow as error:
-            return not_now(call.record, error)
+            return self.settle(call, failure)
+        except NotNow as refused:
+            return self.not_now(call.record, refused)
         except Exception:  # an error of ours: it stops its partition, with a line a second, rather than the group
             log.exception("settling failed", record=str(call.record))
             return Ending.AGAIN
+
+    def settle(self, call: Call, failure: Failure) -> Ending:
+        """Retry, dead-letter or end a record. May be called again for it after `NotNow`: what is done stays done.
+
+        Returns:
+            Done when the outcome is safe; left when another member owns the record by now, and will settle it; again
+            when its handler is to be called once more.
+
+        Raises:
+            NotNow: the broker or the database refuses; nothing may be committed past the record meanwhile.
+        """
+        record = call.record
+        throttling = not record.appended and self._throttles(failure)
+        decision = self._policy.decide(
+            failure, call.hop.attempt, self._clock.now_ms(), self._dice, calls=record.calls + 1, throttling=throttling
+        )
+        if record.failed is None:
+            record.failed = failure
+            self._tell(call, failure, decision)
+            retry_headers.let_go(failure)  # it may stay for long, while the broker or the database is away
+        if isinstance(decision, Again):
+            record.failed = None
+            record.calls += 1
+            return Ending.AGAIN
+        if isinstance(decision, End):
+            self._finish(call, failure, decision.outcome)
+            return Ending.DONE
+        if not record.appended and not record.owned.active:
+            return Ending.LEFT
+        self._move(call, failure, decision)
+        return Ending.DONE
+
+    def not_now(self, record: Record, error: BaseException) -> Ending:
+        """The same attempt, a little later. An outage is logged once a second, with one of its records."""
+        cause = error.__cause__ or error
+        kind, now = type(cause).__name__, self._clock.monotonic()
+        if now - self._told.get(kind, -TELL_SECONDS) >= TELL_SECONDS:
+            self._told[kind] = now
+            log.warning("not now, tried again", record=str(record), kind=kind, error=str(cause))
+        return Ending.AGAIN
 
     def _ask_database(self, record: Record) -> None:
         """Where the database itself has held the handler up, it is called again, with the same attempt."""
@@ -91,83 +134,65 @@ class Settler:
                 record.failed = None
                 raise NotNow from error
 
-    def settle(self, call: Call, failure: Failure) -> bool:
-        """Retry, dead-letter or fail a record. May be called again for it after `NotNow`: what is done stays done.
+    def _move(self, call: Call, failure: Failure, decision: Decision) -> None:
+        """To a tier, or to the dead letters; what is too large for its place takes the next one."""
+        record, tier = call.record, decision if isinstance(decision, ToTier) else None
+        places = self._places(call, failure, tier)
+        if not record.appended and tier is not None and self._group.step:
+            # Shown as waiting first: once the copy is in the log, its next attempt may start at any time.
+            self._write(call, steps.wait(call, self._group.name, failure, call.hop.attempt, tier.due_ms))
+        if not record.appended:
+            self._put(record, places)
+        if tier is not None and record.outgrown % len(places) == 0:
+            metrics.RETRIES.labels(self._group.name, tier.tier.name, failure.failure_class.value).inc()
+        else:
+            self._finish(call, failure, Outcome.DEAD_LETTERED)
 
-        Returns:
-            True when the outcome is safe; False when another member owns the record by now, and will settle it.
+    def _put(self, record: Record, places: Sequence[Callable[[], Append]]) -> None:
+        while True:
+            append = places[record.outgrown % len(places)]()
+            try:
+                return self._appender.put(record, append)
+            except TooLarge as error:
+                log.warning("too large", topic=append.topic, record=str(record), error=str(error))
+                record.outgrown += 1
+                if record.outgrown % len(places) == 0:
+                    self._appender.refuse(record, append, error)
+                    raise NotNow from error
 
-        Raises:
-            NotNow: the broker or the database refuses; nothing may be committed past the record meanwhile.
-        """
-        decision = self._policy.decide(failure, call.hop.attempt, self._clock.now_ms(), self._dice)
-        if call.record.failed is None:
-            call.record.failed = failure
-            self._tell(call, failure, decision)
-            retry_headers.let_go(failure)  # it may stay for long, while the broker or the database is away
-        match decision:
-            case Retry():
-                return self._retry(call, failure, decision)
-            case DeadLetter():
-                return self._append(call, failure, self._dead_letter_topic, call.hop.attempt, 0) and self._finish(
-                    call, failure, Outcome.DEAD_LETTERED
-                )
-            case _:
-                return self._finish(call, failure, Outcome.FAILED)
+    def _places(self, call: Call, failure: Failure, tier: ToTier | None) -> Sequence[Callable[[], Append]]:
+        """Where the record goes; then where it goes when its topic does not take its size."""
+        letters, attempt = f"{self._group.name}.dlq", call.hop.attempt
 
-    @property
-    def _dead_letter_topic(self) -> str:
-        return f"{self._group.name}.dlq"
+        def dead_letter() -> Append:
+            return self._append(call, failure, letters, attempt, 0)
 
-    def _retry(self, call: Call, failure: Failure, decision: Retry) -> bool:
-        # The step is shown as waiting first: once the copy is in the log, its next attempt may start at any time.
-        if self._group.step:
-            self._write(call, steps.wait(call, self._group.name, failure, call.hop.attempt, decision.due_ms))
-        topic = f"{self._group.name}.{decision.tier.name}"
-        if not self._append(call, failure, topic, decision.attempt, decision.due_ms):
-            return False
-        kind = failure.failure_class.value
-        metrics.RETRIES.labels(self._group.name, decision.tier.name, kind).inc()
-        return True
+        def pointer() -> Append:
+            letter = dead_letter()
+            headers = pointers.write(letter.headers, call.record.value)
+            return replace(letter, key=pointers.key_of(call.record.key), value=pointers.VALUE, headers=headers)
 
-    def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> bool:
+        if tier is None:
+            return dead_letter, pointer
+        topic = f"{self._group.name}.{tier.tier.name}"
+        return lambda: self._append(call, failure, topic, tier.attempt, tier.due_ms), dead_letter, pointer
+
+    def _append(self, call: Call, failure: Failure, topic: str, attempt: int, due_ms: int) -> Append:
+        record = call.record
+        hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms)
+        headers = retry_headers.write(record.headers, hop, failure, self._group.name)
+        # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
+        return Append(topic, record.key, record.value, headers, hop.origin.partition, self._clock.now_ms())
+
+    def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> None:
         def script() -> Script[None]:
             if (yield from processed.claim(call.identity, outcome)) and self._group.step:
-                yield from steps.fail(call, self._group.name, failure, self._source)
+                yield from steps.end(call, self._group.name, outcome, failure, self._source)
 
         self._write(call, script())
         if outcome is Outcome.DEAD_LETTERED:
             metrics.DEAD_LETTERS.labels(self._group.name, failure.failure_class.value).inc()
         metrics.EVENTS_HANDLED.labels(self._group.name, call.label, outcome.value).inc()
-        return True
-
-    def _append(self, call: Call, failure: Failure, topic: str, attempt: int, due_ms: int) -> bool:
-        record = call.record
-        if record.appended:
-            return True
-        if not record.owned.active:
-            return False
-        hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms)
-        headers = retry_headers.write(record.headers, hop, failure, self._group.name)
-        try:
-            self._put(record, topic, headers, hop.origin.partition)
-        except PublishError as error:
-            metrics.APPENDS_FAILED.labels(self._group.name, topic).inc()
-            log.error("append refused", topic=topic, record=str(record), error=str(error))
-            raise NotNow from error
-        return True
-
-    def _put(self, record: Record, topic: str, headers: retry_headers.Headers, partition: int) -> None:
-        self._producer.produce(
-            self._names.topic(topic),
-            key=record.key,
-            value=record.value,
-            headers=headers,
-            partition=partition,
-            # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
-            timestamp_ms=self._clock.now_ms(),
-        ).result()
-        record.appended = True
 
     def _write(self, call: Call, script: Script[None]) -> None:
         """Also when the partition was revoked meanwhile: the outcome of a dead letter in the log belongs to it."""
@@ -181,28 +206,17 @@ class Settler:
                 log.error("outcome refused", record=str(call.record), error=str(error))
             raise NotNow from error
 
-    def _tell(self, call: Call, failure: Failure, decision: object) -> None:
-        write = log.error if failure.failure_class is FailureClass.BUG else log.warning
+    def _tell(self, call: Call, failure: Failure, decision: Decision) -> None:
+        is_bug = failure.failure_class is FailureClass.BUG
+        is_wanted = failure.failure_class in (FailureClass.CANCELLED, FailureClass.DISCARDED)
+        write = log.error if is_bug else log.info if is_wanted else log.warning
         write(
-            "handling failed",
+            "handling ended" if is_wanted else "handling failed",
             record=str(call.record),
             event_type=call.meta.type,
             failure=failure.failure_class.value,
             reason=failure.reason,
             detail=failure.internal or failure.detail,
-            next=type(decision).__name__.lower(),
-            exc_info=failure.__cause__ if failure.failure_class is FailureClass.BUG else None,
+            next=decision.outcome.value if isinstance(decision, End) else type(decision).__name__.lower(),
+            exc_info=failure.__cause__ if is_bug else None,
         )
-
-
-_told: dict[str, float] = {}  # when an outage was last logged, by its kind: every record in work meets it again
-
-
-def not_now(record: Record, error: BaseException) -> Ending:
-    """The same attempt, a little later. An outage is logged once a second, with one of its records."""
-    cause = error.__cause__ or error
-    kind, now = type(cause).__name__, SYSTEM.monotonic()
-    if now - _told.get(kind, -TELL_SECONDS) >= TELL_SECONDS:
-        _told[kind] = now
-        log.warning("not now, tried again", record=str(record), kind=kind, error=str(cause))
-    return Ending.AGAIN

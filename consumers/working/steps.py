@@ -6,8 +6,9 @@ from offsetzero.consumers.working.calls import Call
 from offsetzero.producers import outbox
 from offsetzero.retry.failures import Failure
 from offsetzero.schemas.event import Event
-from offsetzero.schemas.runs import RunFailed, RunSucceeded
+from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
 from offsetzero.store import runs
+from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script
 
 
@@ -34,10 +35,21 @@ def wait(call: Call, step: str, failure: Failure, attempt: int, due_ms: int) -> 
         )
 
 
-def fail(call: Call, step: str, failure: Failure, source: str) -> Script[None]:
-    """The step has failed, and the run with it."""
-    if call.run_id is not None:
+def end(call: Call, step: str, outcome: Outcome, failure: Failure, source: str) -> Script[None]:
+    """The step has failed, and the run with it; was cancelled; or has succeeded, with a warning, by doing nothing."""
+    if outcome is Outcome.DISCARDED:
+        yield from succeed(call, step, [f"discarded: {failure}"], source)
+    elif outcome is Outcome.CANCELLED:
+        yield from cancel(call, step, failure.reason, failure.detail, source)
+    elif call.run_id is not None:
         end = yield from runs.fail_step(call.run_id, step, reason=failure.reason, detail=failure.detail)
+        yield from _announce(end, call, source)
+
+
+def cancel(call: Call, step: str, reason: str, detail: str, source: str) -> Script[None]:
+    """The step was cancelled; when it was the last one, the run is over."""
+    if call.run_id is not None:
+        end = yield from runs.cancel_step(call.run_id, step, reason=reason, detail=detail)
         yield from _announce(end, call, source)
 
 
@@ -47,6 +59,13 @@ def _announce(end: runs.RunEnd | None, call: Call, source: str) -> Script[None]:
     event: Event
     if end.status == "succeeded":
         event = RunSucceeded(
+            run_id=end.run_id,
+            tenant_id=end.tenant_id,
+            document_id=end.document_id,
+            finished_at=end.finished_at,
+        )
+    elif end.status == "cancelled":
+        event = RunCancelled(
             run_id=end.run_id,
             tenant_id=end.tenant_id,
             document_id=end.document_id,

@@ -8,16 +8,15 @@ from offsetzero.consumers.context import Context
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Spawn
+from offsetzero.consumers.working.appends import Append, Appender
 from offsetzero.consumers.working.atwork import AtWork
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import AtLeastOnce
 from offsetzero.consumers.working.handling import Handling, Parts
-from offsetzero.consumers.working.kafka_transaction import Append, Handled, Transactions
+from offsetzero.consumers.working.kafka_transaction import Handled, Transactions
 from offsetzero.consumers.working.run import Ending, Run
-from offsetzero.consumers.working.settle import Settler
 from offsetzero.producers.delivery import Delivery
-from offsetzero.retry.headers import Headers
 
 MAX_RECORDS = 1_000  # in a transaction
 MAX_BYTES = 8 * 1024 * 1024  # of what is appended in a transaction; one record may lead to more
@@ -59,15 +58,18 @@ class OutputEffects(AtLeastOnce):
         return []
 
 
-class OutputSettler(Settler):
-    """Retry and dead-letter records, kept for the transaction. Further arguments as for `Settler`."""
+class OutputAppender(Appender):
+    """Retry and dead-letter records, kept for the transaction.
 
-    def __init__(self, outputs: Outputs, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    Args:
+        outputs: where they are kept.
+    """
+
+    def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
 
-    def _put(self, record: Record, topic: str, headers: Headers, partition: int) -> None:
-        self._outputs.add(Append(topic, record.key, record.value, headers, partition, self._clock.now_ms()))
+    def put(self, record: Record, append: Append) -> None:
+        self._outputs.add(append)
 
 
 class TransactionHandling(Handling):

@@ -133,6 +133,15 @@ def fail_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[Ru
     return (yield from _end_step(run_id, step, StepStatus.FAILED, reason=reason, detail=detail, warning=None))
 
 
+def cancel_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[RunEnd | None]:
+    """End a step because somebody has asked to stop. Other steps end by themselves.
+
+    Returns:
+        How the run ended, if this call ended it: a run of which a step was cancelled, and none failed, is cancelled.
+    """
+    return (yield from _end_step(run_id, step, StepStatus.CANCELLED, reason=reason, detail=detail, warning=None))
+
+
 def _lock(run_id: UUID) -> Script[RunStatus | None]:
     rows = yield ("SELECT status FROM runs WHERE id = %s FOR NO KEY UPDATE", (run_id,))
     return RunStatus(rows[0][0]) if rows else None
@@ -148,7 +157,7 @@ def _end_step(
     warning: str | None,
 ) -> Script[RunEnd | None]:
     run_status = yield from _lock(run_id)
-    if run_status is None or run_status == RunStatus.CANCELLED:
+    if run_status is None or (run_status == RunStatus.CANCELLED and status != StepStatus.CANCELLED):
         return None
     yield (
         "INSERT INTO run_steps AS s (run_id, step, status, attempts, reason, detail, warning, started_at, "
@@ -172,7 +181,8 @@ def _end_run(run_id: UUID) -> Script[RunEnd | None]:
     if not steps or any(status in ("queued", "running", "waiting") for _, status, _, _ in steps):
         return None
     failed = next((item for item in steps if item[1] == StepStatus.FAILED), None)
-    status = RunStatus.FAILED if failed else RunStatus.SUCCEEDED
+    cancelled = any(item[1] == StepStatus.CANCELLED for item in steps)
+    status = RunStatus.FAILED if failed else RunStatus.CANCELLED if cancelled else RunStatus.SUCCEEDED
     rows = yield (
         "UPDATE runs SET status = %s, started_at = coalesce(started_at, clock_timestamp()), "
         "finished_at = clock_timestamp() "

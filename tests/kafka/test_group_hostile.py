@@ -150,10 +150,12 @@ def test_refused_appends_hold_no_worker(settings: Settings, running: Running, da
         write(ctx, event)
 
     with running(audit):
-        _limit(settings, "audit.retry-1m", 100)
-        with Publisher(settings) as publisher:
-            for name in ["bad"] * 8 + ["good"] * 50:
-                publisher.publish(uploaded(name=name))
+        for topic in ("audit.retry-1m", "audit.dlq"):  # what is too large for the one goes to the other
+            _limit(settings, topic, 100)
+    with Publisher(settings) as publisher:
+        for name in ["bad"] * 8 + ["good"] * 50:
+            publisher.publish(uploaded(name=name))
+    with running(audit):  # it has read all of them before a partition rests
         rows = await_effects(database, 50, 60)
         assert {name for _, name, _ in rows} == {"good"}
         refused = metrics.APPENDS_FAILED.labels("audit", "audit.retry-1m")._value

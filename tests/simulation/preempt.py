@@ -12,16 +12,16 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from offsetzero.consumers.reading import opening, transaction_commits
-from offsetzero.consumers.working import dispatch, kafka_transaction
+from offsetzero.consumers.working import appends, dispatch, kafka_transaction
 from simulation.baton import Baton, Task
 
 CHANCE = 0.01  # that a thread is held up at a line
 # In which threads share something. Not `calls`: in Python 3.11 `cached_property` holds a lock around what it calls.
 _MODULES = """
-assignment batches commits database dispatch handling kafka_transaction lanes membership opening
+appends assignment batches commits database dispatch handling kafka_transaction lanes membership opening
 partition_lanes poll pressure run settle transaction_commits transactional workers
 """
-_LOCKING: list[Any] = [dispatch, kafka_transaction, opening, transaction_commits]
+_LOCKING: list[Any] = [appends, dispatch, kafka_transaction, opening, transaction_commits]
 _FILES = frozenset(str(Path(dispatch.__file__).with_name(f"{name}.py")) for name in _MODULES.split())
 
 

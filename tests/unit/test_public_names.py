@@ -15,8 +15,11 @@ def test_every_public_name_can_be_imported() -> None:
 def test_public_names() -> None:
     assert offsetzero.__all__ == [
         "BatchContext",
+        "Cancelled",
         "ConsumerGroup",
         "Context",
+        "DeadLetter",
+        "Discard",
         "DocumentDeleted",
         "DocumentUploaded",
         "Event",
@@ -25,6 +28,7 @@ def test_public_names() -> None:
         "Poison",
         "ProviderDown",
         "Publisher",
+        "Retry",
         "RunCancelled",
         "RunFailed",
         "RunSucceeded",

@@ -52,6 +52,9 @@ class Parts:
     def is_away(self, error: BaseException, record: Record | None) -> bool:
         return False
 
+    def not_now(self, record: Record, error: BaseException) -> Ending:
+        return Ending.AGAIN
+
     def end(self, call: Call, failure: BaseException) -> Ending:
         if not self.takes_appends:
             return Ending.AGAIN

@@ -6,7 +6,8 @@ from typing import Any
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working.kafka_transaction import Append, Handled, Transactions
+from offsetzero.consumers.working.appends import Append, Refusals
+from offsetzero.consumers.working.kafka_transaction import Handled, Transactions
 from offsetzero.consumers.working.run import Ending
 from offsetzero.topics.names import Names
 
@@ -38,7 +39,9 @@ def test_a_stay_that_resumes_behind_a_late_transaction_does_not_take_its_offsets
     consumer.consumer_group_metadata = lambda: "member"
     commits.refresh(consumer)
     given: Any = producer
-    transactions = Transactions("audit", lambda: given, commits, lambda _: {}, Names(""), SYSTEM)
+    transactions = Transactions(
+        "audit", lambda: given, commits, lambda _: {}, Names(""), Refusals("audit", SYSTEM), SYSTEM
+    )
 
     def handled(stay: OwnedPartition, offset: int) -> Handled:
         output = Append("out", b"k", str(offset).encode(), [])

@@ -1,0 +1,149 @@
+"""Dead letters of records that their topic is too small for: where the record is, and its hash, in its place.
+
+A pointer has an empty value, never a null one, which would be a tombstone, and the header `oz_pointer`. Like every
+dead letter it names its origin, where the record itself is for as long as the source is retained.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from offsetzero.client_log import LOGGER
+from offsetzero.clock import SYSTEM
+from offsetzero.errors import TopicError
+from offsetzero.retry import headers as retry_headers
+from offsetzero.retry.headers import Headers, Origin
+from offsetzero.settings import Settings
+from offsetzero.topics import admin, offsets
+from offsetzero.topics.names import Names
+
+HEADER = "oz_pointer"
+VALUE = b""
+KEPT_BYTES = 4 * 1024
+"""Of the event's own headers, those of CloudEvents first; and of the key."""
+READ_SECONDS = 15.0
+_NULL = "null"
+_SHAPE = re.compile(r"([0-9a-f]{64}) (null|\d{1,18})", re.ASCII)
+
+
+class PointerLost(TopicError):
+    """What a pointer points to is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The hash and size of a record's value; `size` is None for a record that has none."""
+
+    sha256: str
+    size: int | None
+
+    @staticmethod
+    def to(value: bytes | None) -> "Pointer":
+        """The pointer to a record of this value."""
+        return Pointer(hashlib.sha256(value or b"").hexdigest(), None if value is None else len(value))
+
+    def __str__(self) -> str:
+        return f"{self.sha256} {_NULL if self.size is None else self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pointed:
+    """A record as it is in its source. `headers` are the event's own."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+def write(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> Headers:
+    """The headers of a pointer: as much of the event's own as is small, and the pointer.
+
+    Args:
+        headers: the record's as they came, with what `offsetzero.retry.headers.write` adds.
+        value: the record's.
+    """
+    ours = [one for one in headers if one[0].startswith(retry_headers.PREFIX) and one[0] != HEADER]
+    own = [one for one in headers if not one[0].startswith(retry_headers.PREFIX)]
+    room, kept = KEPT_BYTES, set[int]()
+    for number, one in sorted(enumerate(own), key=lambda item: not _is_attribute(item[1][0])):
+        if (size := retry_headers.size_of([one])) <= room:
+            room -= size
+            kept.add(number)
+    shown = [one for number, one in enumerate(own) if number in kept]
+    return [*shown, *ours, (HEADER, str(Pointer.to(value)).encode())]
+
+
+def key_of(key: bytes | None) -> bytes | None:
+    """The key of a pointer: the record's, unless it is large, too."""
+    return key if key is not None and len(key) <= KEPT_BYTES else None
+
+
+def read(headers: Sequence[tuple[str, bytes | None]]) -> Pointer | None:
+    """The pointer of a dead letter; None for one that is a record itself, or whose pointer nobody of us wrote."""
+    found = next((value for name, value in headers if name == HEADER and value is not None), b"")
+    shape = _SHAPE.fullmatch(found.decode(errors="replace"))
+    return None if shape is None else Pointer(shape[1], None if shape[2] == _NULL else int(shape[2]))
+
+
+def resolve(settings: Settings, pointer: Pointer, origin: Origin) -> Pointed:
+    """The record that a pointer stands for, from its source.
+
+    Args:
+        settings: name the cluster.
+        pointer: from the dead letter.
+        origin: where the record was first read, which the dead letter names.
+
+    Raises:
+        PointerLost: it is not retained, its topic was deleted, or another record is there: nobody has it any more.
+        TopicError: the broker does not answer.
+    """
+    names = Names(settings.kafka.namespace)
+    found = offsets.describe(admin.client(settings), names, [origin.topic]).get(origin.topic)
+    if found is None or found.id != origin.topic_id:
+        what = "was deleted" if found is None else "was deleted and made again"
+        raise PointerLost(f"{origin.topic}/{origin.partition}@{origin.offset}: the topic {what} since")
+    message = _fetch(settings, names.topic(origin.topic), origin)
+    value = message.value()
+    if Pointer.to(value) != pointer:
+        raise PointerLost(
+            f"{origin.topic}/{origin.partition}@{origin.offset}: the record there is not the one that failed"
+            " (its hash differs; a record that an operator has edited is kept nowhere else)"
+        )
+    return Pointed(message.key(), value, retry_headers.of_message(message), message.timestamp()[1])
+
+
+def _fetch(settings: Settings, topic: str, origin: Origin) -> Message:
+    consumer = Consumer(
+        {
+            **settings.kafka.client_config(),
+            "group.id": f"{topic}.pointers",  # never joined, nothing is committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+        },
+        logger=LOGGER,
+    )
+    try:
+        consumer.assign([TopicPartition(topic, origin.partition, origin.offset)])
+        deadline = SYSTEM.monotonic() + READ_SECONDS
+        while SYSTEM.monotonic() < deadline:
+            if (message := consumer.poll(0.5)) is None:
+                continue
+            if (error := message.error()) is None and message.offset() == origin.offset:
+                return message
+            if error is None or error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise PointerLost(
+                    f"{origin.topic}/{origin.partition}@{origin.offset}: the record is not retained any more"
+                )
+            raise TopicError(f"{topic}/{origin.partition}: {error.str()}")
+    finally:
+        consumer.close()
+    raise TopicError(f"{topic}/{origin.partition}@{origin.offset}: the broker sent nothing for {READ_SECONDS:.0f} s")
+
+
+def _is_attribute(name: str) -> bool:
+    return name.startswith("ce_") or name.lower() == "content-type"
