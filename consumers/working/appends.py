@@ -78,7 +78,8 @@ class Refusals:
             since = known.since if known is not None else self._clock.monotonic()
             self._refused[record] = Refusal(topic, since, error)
         self.count(topic)
-        log.error("append refused", topic=topic, record=str(record), error=error)
+        if known is None or known.error != error:  # once, for it is tried every second
+            log.error("append refused", topic=topic, record=str(record), error=error)
 
     def count(self, topic: str) -> None:
         """An append was not taken."""

@@ -1,0 +1,124 @@
+"""The broker does not take dead letters or retries: the partition rests, nothing is lost, and it goes on by itself."""
+
+import contextlib
+import os
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from kafka.conftest import RunningGroup, await_dead_letters, await_effects, uploaded
+
+from offsetzero import DeadLetter, Transient, metrics
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers.context import Context
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.record import PauseReason
+from offsetzero.consumers.watching.health import Phase
+from offsetzero.producers.publisher import Publisher
+from offsetzero.retry.policy import Tier
+from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.settings import Settings
+from offsetzero.topics import cluster, lag
+from offsetzero.topics.admin import answer, client
+from offsetzero.topics.catalogue import group_topics
+from offsetzero.topics.names import Names
+from offsetzero.topics.plan import AlterConfig, ConfigChange, Plan
+from support import wait_until
+
+Running = Callable[..., contextlib.AbstractContextManager[RunningGroup]]
+IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
+AWAY_SECONDS = 600.0 if IS_NIGHT else 8.0
+TIERS = (Tier("retry-1s", 1.0),)
+pytestmark = pytest.mark.timeout(900 if IS_NIGHT else 240)
+
+
+def delete(settings: Settings, topic: str) -> None:
+    name = Names(settings.kafka.namespace).topic(topic)
+    admin = client(settings)
+    answer(admin.delete_topics([name])[name], f"topic {name}")
+
+
+def make_again(settings: Settings) -> None:
+    partitions = cluster.partition_count(settings, ["documents"])
+    cluster.ensure(settings, group_topics("audit", partitions, [tier.name for tier in TIERS]))
+
+
+def limit(settings: Settings, size: int) -> None:
+    for topic in ("audit.retry-1s", "audit.dlq"):
+        change = ConfigChange("max.message.bytes", None, str(size))
+        cluster.apply(settings, Plan((AlterConfig(topic, (change,)),), ()))
+
+
+WAYS: dict[str, tuple[Callable[[Settings], None], Callable[[Settings], None]]] = {
+    "deleted": (lambda settings: delete(settings, "audit.dlq"), make_again),
+    "refused": (lambda settings: limit(settings, 100), lambda settings: limit(settings, 1_000_000)),
+}
+
+
+def resting() -> float:
+    return float(metrics.PAUSED.labels("audit", PauseReason.REFUSED)._value.get())
+
+
+def committed(settings: Settings, partition: int) -> int | None:
+    return next(
+        one.committed
+        for one in lag.group_offsets(settings, "audit")
+        if (one.topic, one.partition) == ("documents", partition)
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("failure", [DeadLetter("looks-odd"), Transient("busy")], ids=["dead letter", "retry"])
+def test_a_partition_rests_while_what_follows_from_its_failure_is_not_taken(
+    settings: Settings, running: Running, database: psycopg.Connection, way: str, failure: Exception
+) -> None:
+    """spring-kafka#1494, spring-kafka#1700, apache/kafka#22080: an endless loop, or committed anyway."""
+    if way == "deleted" and isinstance(failure, Transient):
+        pytest.skip("a deleted retry topic stops the group: test_group_positions")
+    audit = ConsumerGroup("audit", tiers=TIERS, database=True)
+    calls: list[str] = []
+
+    @audit.handler(DocumentUploaded)
+    def act(event: DocumentUploaded, ctx: Context) -> None:
+        calls.append(event.name)
+        if event.name == "bad" and ctx.attempt == 1:
+            raise failure
+        ctx.connection.execute(
+            "INSERT INTO effects (document_id, note, attempt) VALUES (%s, %s, %s)",
+            (event.document_id, event.name, ctx.attempt),
+        )
+
+    take_away, bring_back = WAYS[way]
+    with running(audit) as member, Publisher(settings) as publisher:
+        publisher.publish(uploaded(name="before")).result(10)
+        await_effects(database, 1)
+        take_away(settings)
+        at = publisher.publish(uploaded(name="bad")).result(10)
+        wait_until(lambda: resting() == 1, 60, what="the partition rests")
+        members = lag.group_state(settings, "audit").members
+        health = member.runtime.health()
+        assert (health.alive, health.ready, health.degraded) == (True, True, True)
+        assert health.body["state"] == Phase.DEGRADED
+        assert "audit." in health.body["degraded"][0]
+        paused = [one["partition"] for one in health.body["partitions"] if "refused" in one["pauses"]]
+        assert paused == [at.partition]
+        behind = 0
+        for _ in range(20):
+            behind += publisher.publish(uploaded(name="behind")).result(10).partition == at.partition
+        await_effects(database, 21 - behind)
+        deadline = SYSTEM.monotonic() + AWAY_SECONDS
+        wait_until(lambda: SYSTEM.monotonic() > deadline, AWAY_SECONDS + 5, what="time")
+        assert committed(settings, at.partition) in (None, at.offset, *range(at.offset)), "nothing behind it"
+        assert member.runtime.health().degraded
+        assert lag.group_state(settings, "audit").members == members, "its membership is kept"
+        bring_back(settings)
+        came = SYSTEM.monotonic()
+        if isinstance(failure, DeadLetter):
+            [letter] = await_dead_letters(settings, "audit", 1, 60)
+            assert letter.hop.origin.offset == at.offset
+        wait_until(lambda: all(one.lag == 0 for one in lag.group_offsets(settings, "audit")), 60, what="lag 0")
+        print(f"back after {SYSTEM.monotonic() - came:.1f} s")
+        wait_until(lambda: resting() == 0 and not member.runtime.health().degraded, what="no partition rests")
+    assert calls.count("bad") == (1 if isinstance(failure, DeadLetter) else 2)
+    notes = sorted(note for (note,) in database.execute("SELECT note FROM effects").fetchall())
+    assert notes == sorted(["before", *["behind"] * 20, *([] if isinstance(failure, DeadLetter) else ["bad"])])
