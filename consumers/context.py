@@ -8,6 +8,7 @@ from psycopg_pool import ConnectionPool
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.logs import Logger
+from offsetzero.retry.provider_calls import ProviderCall
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
@@ -54,6 +55,14 @@ class Given:
     log: Logger
 
 
+class Providers(Protocol):
+    """The systems that handlers call."""
+
+    def call(self, name: str, handled: Any) -> ProviderCall:
+        """A call of a provider for the event in work."""
+        ...
+
+
 class Context:
     """One handling of one event by one group.
 
@@ -64,12 +73,19 @@ class Context:
         prepared: what `prepare` returned.
     """
 
-    __slots__ = ("_pool", "connection", "handled", "outgoing", "prepared", "settings", "warnings")
+    __slots__ = ("_pool", "_providers", "connection", "handled", "outgoing", "prepared", "settings", "warnings")
 
-    def __init__(self, handled: Handled, settings: Settings, pool: ConnectionPool[Any] | None) -> None:
+    def __init__(
+        self,
+        handled: Handled,
+        settings: Settings,
+        pool: ConnectionPool[Any] | None,
+        providers: Providers | None = None,
+    ) -> None:
         self.handled = handled
         self.settings = settings
         self._pool = pool
+        self._providers = providers
         self.connection: Any = None
         self.prepared: Any = None
         self.warnings: list[str] = []
@@ -113,6 +129,24 @@ class Context:
             )
         return self._pool
 
+    def provider(self, name: str) -> ProviderCall:
+        """Around a call of another system: `with ctx.provider("openai"): …`, or `async with`.
+
+        It waits for its turn: one provider gets so many calls at once, and so many a second, from all processes
+        together (`OFFSETZERO_PROVIDERS__…`). What is raised inside is counted. While the provider is down its records
+        wait, with no attempt counted; so do those whose failure is the provider's. For `prepare`: in a handler a
+        transaction would be open meanwhile.
+
+        Args:
+            name: the same wherever that provider is called; short, it is a label of metrics.
+
+        Raises:
+            ProviderWaits: on entering or leaving the block. Let it pass, or do without the provider.
+        """
+        if self._providers is None:
+            return ProviderCall.unprotected(name)
+        return self._providers.call(name, self.handled)
+
     def warn(self, text: str) -> None:
         """Add a warning to this group's step of the run; the run succeeds all the same."""
         self.warnings.append(text)
@@ -153,6 +187,10 @@ class BatchContext:
         if self._contexts is None:
             self._contexts = self._make()
         return self._contexts
+
+    def provider(self, name: str) -> ProviderCall:
+        """As `Context.provider`; all events of the call wait together."""
+        return self.contexts[0].provider(name)
 
     @property
     def used(self) -> list[Context]:

@@ -23,6 +23,7 @@ from offsetzero.consumers.working.making import MAX_THREADS, Maker
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.transactional import MAX_RECORDS, OutputAppender, Outputs
+from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.consumers.working.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.producers.log import LogProducer
@@ -82,6 +83,7 @@ class GroupRuntime:
         self._watcher: Watcher | None = None
         self._dispatcher: Dispatcher | None = None
         self._refusals = Refusals(group.name, clock)
+        self._waiting: Waiting | None = None
         self._schemas = SchemaLog(settings)
         self._codec = Codec(lookup_outside_loops(self._schemas.find))
         for event_type in group.routes:
@@ -98,7 +100,8 @@ class GroupRuntime:
         if watcher is None:
             return health(self._group.name, self._phase, Sight(), 0.0, error, ())
         silent = self._clock.monotonic() - watcher.turned_at
-        return health(self._group.name, self._phase, watcher.sight, silent, error, self._refusals.told())
+        providers = self._waiting.shown() if self._waiting is not None else {}
+        return health(self._group.name, self._phase, watcher.sight, silent, error, self._refusals.told(), providers)
 
     def running(self) -> int:
         """How many handlers run now."""
@@ -159,7 +162,8 @@ class GroupRuntime:
                 commits,
                 in_order=group.transactional,
             )
-            workers = self._workers(dispatcher, producer, connections, commits)
+            waiting = self._waiting = Waiting(group, settings.providers, connections, self._clock, resources.spawn)
+            workers = self._workers(dispatcher, producer, connections, commits, waiting)
             watcher = self._watcher = Watcher(
                 group.name,
                 loop,
@@ -189,6 +193,7 @@ class GroupRuntime:
             finally:
                 self._stopping.set()
                 dispatcher.close()
+                waiting.close()
                 # Appends that the broker does not take are given up: their records are undone, and read again.
                 producer.close(FLUSH_SECONDS, patience=FLUSH_SECONDS / 2)
                 loop.close()
@@ -236,13 +241,14 @@ class GroupRuntime:
         producer: LogProducer,
         connections: Pool | None,
         commits: TransactionCommits | None,
+        waiting: Waiting,
     ) -> Workers:
         settings, group, resources = self._settings, self._group, self._resources
         reader = CallReader(group, self._codec, frozenset(self._retries))
         outputs, refusals = Outputs(), self._refusals
         appender = OutputAppender(outputs) if group.transactional else Appender(producer, self._names, refusals)
         settler = Settler(group, self._policy, appender, connections, settings.source, self._clock, self._dice)
-        maker = Maker(group, settings, reader, settler, self._clock, self._names, producer, connections)
+        maker = Maker(group, settings, reader, settler, self._clock, self._names, producer, connections, waiting)
         if commits is not None:
             return maker.transactional(dispatcher, resources, commits, outputs, refusals, self._crashed)
         concurrency = group.concurrency(settings)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offsetzero.consumers.context import BatchContext, Context
     from offsetzero.consumers.group import ConsumerGroup
-    from offsetzero.errors import OffsetzeroError
+    from offsetzero.errors import OffsetzeroError, ProviderWaits
     from offsetzero.producers.publisher import Publisher
     from offsetzero.retry.failures import (
         Cancelled,
@@ -42,6 +42,7 @@ _HOMES = {
     "Permanent": "retry.failures",
     "Poison": "retry.failures",
     "ProviderDown": "retry.failures",
+    "ProviderWaits": "errors",
     "Publisher": "producers.publisher",
     "Retry": "retry.failures",
     "RunCancelled": "schemas.runs",
@@ -65,6 +66,7 @@ __all__ = [
     "Permanent",
     "Poison",
     "ProviderDown",
+    "ProviderWaits",
     "Publisher",
     "Retry",
     "RunCancelled",

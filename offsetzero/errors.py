@@ -13,6 +13,7 @@
     ├── PublishError            the broker did not take a record
     ├── GroupStopped            a consumer group cannot go on without an operator
     │   └── PositionLost        where it was is no place in the log any more
+    ├── ProviderWaits           a provider cannot be called now: the same attempt, later
     ├── FailedHandling          raised by handlers, or made of what they raised (`offsetzero.retry.failures`)
     └── ServerError             an embedded Kafka or PostgreSQL that cannot be brought up
 
@@ -121,6 +122,19 @@ class PositionLost(GroupStopped):
         self.topic = topic
         self.partition = partition
         self.gap = gap
+
+
+class ProviderWaits(OffsetzeroError):
+    """A provider cannot be called now, or has failed: its record is handled again later, with the same attempt.
+
+    `why` is a value of `offsetzero.retry.protection.Why`, `seconds` how long it is of no use to ask again.
+    """
+
+    def __init__(self, provider: str, why: str, seconds: float) -> None:
+        super().__init__(f"provider {provider}: {why}")
+        self.provider = provider
+        self.why = why
+        self.seconds = seconds
 
 
 class FailedHandling(OffsetzeroError):

@@ -143,6 +143,22 @@ STUCK_SECONDS = Rows(
 HANDLER_TIMEOUTS = Counter("offsetzero_handler_timeouts", "Handlers that were given up: too slow", ["group"])
 HANDLERS_LATE = Gauge("offsetzero_handlers_late", "Handlers that were given up and have not ended", ["group"])
 
+# --- providers ------------------------------------------------------------------------------------
+PROVIDER_OPEN = Gauge(
+    "offsetzero_provider_open", "Whether the breaker of a provider is open: nobody calls but one probe", ["provider"]
+)
+PROVIDER_REFUSES = Gauge(
+    "offsetzero_provider_refuses", "Whether it is open because the provider refuses us: 401 or 403", ["provider"]
+)
+PROVIDER_CALLS = Counter(
+    "offsetzero_provider_calls", "Calls of a provider by this process", ["provider", "answer"]
+)  # `answer` is a value of offsetzero.retry.breaker.Answer
+PROVIDER_WAITS = Counter(
+    "offsetzero_provider_waits", "Records that had to wait for a provider", ["provider", "why"]
+)  # `why` is a value of offsetzero.retry.protection.Why
+PROVIDER_RATE = Gauge("offsetzero_provider_rate", "Calls a second that a provider is given now", ["provider"])
+PROVIDER_BUSY = Gauge("offsetzero_provider_running_calls", "Calls that run now, over all processes", ["provider"])
+
 # --- outbox ----------------------------------------------------------------------------------------
 OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
 OUTBOX_AGE = Gauge("offsetzero_outbox_oldest_seconds", "Age of the oldest outbox row that is not published, seconds")

@@ -88,6 +88,26 @@ class LlmSettings(_Section):
     """Seconds for one call in all."""
 
 
+class ProviderLimits(_Section):
+    """What differs for one provider."""
+
+    calls: Annotated[int, Field(ge=1)] | None = None
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class ProviderSettings(_Section):
+    """Systems that handlers call (`ctx.provider`): limits of each, over all processes."""
+
+    calls: Annotated[int, Field(ge=1)] = 20
+    """Calls of one provider at once."""
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 100.0
+    """Calls of one provider a second; its answers 429 slow that down for a while."""
+    probe_seconds: Seconds = 10.0
+    """Between two calls that try whether a provider that is down is well again."""
+    limits: dict[str, ProviderLimits] = {}
+    """What differs for one, as a JSON object: `{"llm": {"calls": 50, "rate": 10}}`."""
+
+
 class ApiSettings(_Section):
     """The HTTP API."""
 
@@ -174,6 +194,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     retry: RetrySettings = RetrySettings()
     llm: LlmSettings = LlmSettings()
+    providers: ProviderSettings = ProviderSettings()
     api: ApiSettings = ApiSettings()
     webhooks: WebhookSettings = WebhookSettings()
     groups: GroupSettings = GroupSettings()

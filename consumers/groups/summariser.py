@@ -10,6 +10,9 @@ from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.store import summaries
 from offsetzero.store.script import run
 
+PROVIDER = "llm"
+"""The endpoint, as limits and metrics name it."""
+
 group = ConsumerGroup("summariser", step=True)
 
 
@@ -22,7 +25,8 @@ async def summarise(event: DocumentUploaded, ctx: Context) -> Summary | None:
     if not found.has_text:
         return Summary("", "none", warnings=["the document has no text (only images?): there is no summary"])
     if ctx.settings.llm.base_url:
-        return await provider.summarise(found.text, ctx.settings.llm, idempotency_key=ctx.idempotency_key)
+        async with ctx.provider(PROVIDER):
+            return await provider.summarise(found.text, ctx.settings.llm, idempotency_key=ctx.idempotency_key)
     return await asyncio.to_thread(local.summarise, found.text)
 
 

@@ -1,6 +1,6 @@
 """How a member is: alive, ready, and what it is doing, as JSON for probes and people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -49,6 +49,7 @@ def health(
     silent: float,
     error: BaseException | None,
     degraded: Sequence[str] = (),
+    providers: Mapping[str, Any] | None = None,
 ) -> Health:
     """Judge a member.
 
@@ -59,6 +60,7 @@ def health(
         silent: seconds since the polling thread has last turned.
         error: why it ends, if not because it was told to.
         degraded: what it cannot do now and goes on trying, a sentence each; no restart would help.
+        providers: what is known of those that its handlers call.
     """
     reasons = []
     if error is not None:
@@ -82,6 +84,7 @@ def health(
         "degraded": list(degraded),
         "polled_seconds_ago": round(silent, 1),
         "handlers": {"running": sight.running, "given_up": sight.late, "waiting": sight.waiting},
+        "providers": dict(providers or {}),
         "stuck": [_stuck(one) for one in sight.findings.stuck],
         "partitions": [_partition(part, sight) for part in sight.parts],
     }

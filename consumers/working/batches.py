@@ -39,6 +39,10 @@ class BatchHandling(RecordHandling):
             self._tally.tell()
 
     def _look_at(self, work: "_Work", record: Record) -> None:
+        if self._waiting.must_wait(record):
+            self._do(work)
+            work.end(record, Ending.AGAIN)
+            return
         try:
             call = self._reader.read(record)
         except SchemasUnavailable as error:
@@ -74,7 +78,11 @@ class BatchHandling(RecordHandling):
             raise_if_abandoned(error)
             if len(calls) == 1:
                 self._tally.read(calls[0].label)
-                work.end(calls[0].record, failed(calls[0], error, self._effects, self._settler))
+                work.end(calls[0].record, failed(calls[0], error, self._effects, self._settler, self._waiting))
+            elif (waits := next((call.record for call in calls if call.record.provider is not None), None)) is not None:
+                for call in calls:
+                    call.record.provider, call.record.again_at = waits.provider, waits.again_at
+                    work.end(call.record, Ending.AGAIN)
             elif isinstance(error, NotNow) or self._effects.is_away(error.__cause__ or error, None):
                 for call in calls:
                     work.end(call.record, Ending.AGAIN)
@@ -97,7 +105,7 @@ class BatchHandling(RecordHandling):
             verdict = self._effects.begin(call)
         except BaseException as error:
             self._tally.read(call.label)
-            return failed(call, error, self._effects, self._settler)
+            return failed(call, error, self._effects, self._settler, self._waiting)
         self._tally.passed(call.label, verdict or "ignored")
         return Ending.DONE
 

@@ -14,6 +14,7 @@ from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transaction import HandlerRaised, NotNow, checked
+from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.errors import SchemasUnavailable
 
 
@@ -25,6 +26,7 @@ class Parts:
         reader: reads records.
         effects: makes effects safe.
         settler: carries out what follows from a failure.
+        waiting: of those that wait for a provider.
         context: makes what a handler is given.
         clock: for how long handlings take.
         tally: one worker's counts.
@@ -33,6 +35,7 @@ class Parts:
     reader: CallReader
     effects: Effects
     settler: Settler
+    waiting: Waiting
     context: MakeContext
     clock: Clock
     tally: Tally
@@ -45,6 +48,7 @@ class RecordHandling:
         self._reader = parts.reader
         self._effects = parts.effects
         self._settler = parts.settler
+        self._waiting = parts.waiting
         self._context = parts.context
         self._clock = parts.clock
         self._tally = parts.tally
@@ -76,6 +80,8 @@ class Handling(RecordHandling):
             self._tally.tell()
 
     def _work(self, record: Record, started: float, run: Run | None = None) -> Ending:
+        if self._waiting.must_wait(record):
+            return Ending.AGAIN
         try:
             call = self._reader.read(record)
         except SchemasUnavailable as error:
@@ -96,7 +102,7 @@ class Handling(RecordHandling):
                 raise_if_abandoned(error)
                 if run is not None and run.waiting:
                     self._release(run)
-                return failed(call, error, self._effects, self._settler)
+                return failed(call, error, self._effects, self._settler, self._waiting)
             self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
             return Ending.DONE
         finally:
@@ -128,6 +134,8 @@ class AsyncHandling(RecordHandling):
 
     async def work(self, record: Record) -> Ending:
         """Work on one record; raises as `Handling.work`."""
+        if self._waiting.must_wait(record):
+            return Ending.AGAIN
         try:
             try:
                 call = self._reader.read(record)
@@ -173,11 +181,13 @@ class AsyncHandling(RecordHandling):
 
     async def _failed(self, call: Call, error: BaseException) -> Ending:
         self._tally.read(call.label)
-        return await self._threads.run(failed, call, error, self._effects, self._settler)
+        return await self._threads.run(failed, call, error, self._effects, self._settler, self._waiting)
 
 
-def failed(call: Call, error: BaseException, effects: Effects, settler: Settler) -> Ending:
+def failed(call: Call, error: BaseException, effects: Effects, settler: Settler, waiting: Waiting) -> Ending:
     """What follows from an error: the same attempt again when it is not the record's fault, else settling."""
+    if call.record.provider is not None:  # whatever the handler has made of that
+        return waiting.show(call)
     cause = error.__cause__ or error if isinstance(error, HandlerRaised) else error
     if isinstance(error, NotNow) or effects.is_away(cause, call.record):
         return settler.not_now(call.record, cause)

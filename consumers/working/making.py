@@ -20,6 +20,7 @@ from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS, 
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
+from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.consumers.working.workers import LoopWorkers, ThreadWorkers
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
@@ -45,6 +46,7 @@ class Maker:
         names: topic names on the cluster.
         producer: of this group.
         pool: connections for sync functions; None in a group without a database.
+        waiting: of those that wait for a provider.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Maker:
         names: Names,
         producer: LogProducer,
         pool: Pool | None,
+        waiting: Waiting,
     ) -> None:
         self._group = group
         self._settings = settings
@@ -66,6 +69,7 @@ class Maker:
         self._names = names
         self._producer = producer
         self._pool = pool
+        self._waiting = waiting
 
     def threads(
         self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
@@ -145,10 +149,10 @@ class Maker:
     def _parts(self, effects: Effects) -> Parts:
         """For one worker, which counts by itself."""
         tally = Tally(self._group.name)
-        return Parts(self._reader, effects, self._settler, self._context, self._clock, tally)
+        return Parts(self._reader, effects, self._settler, self._waiting, self._context, self._clock, tally)
 
     def _context(self, call: Call) -> Context:
-        return Context(call, self._settings, self._pool)
+        return Context(call, self._settings, self._pool, self._waiting)
 
 
 async def _nothing() -> None:

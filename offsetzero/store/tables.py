@@ -248,6 +248,16 @@ dead_letter_edits = Table(
     Index("ix_dead_letter_edits_topic_id_partition_place", "topic_id", "partition", "place"),
 )
 
+# What all processes know together of a provider that handlers call: breaker, rate, permits, as one value
+# (offsetzero.retry.protection). NULL until it is first called.
+providers = Table(
+    "providers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("state", JSONB),
+    Column("changed_at", _Time, nullable=False, server_default=_NOW),
+)
+
 # The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.
 indexed_documents = Table(
     "indexed_documents",

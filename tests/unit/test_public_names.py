@@ -27,6 +27,7 @@ def test_public_names() -> None:
         "Permanent",
         "Poison",
         "ProviderDown",
+        "ProviderWaits",
         "Publisher",
         "Retry",
         "RunCancelled",

@@ -38,6 +38,9 @@ class Parts:
             call.route = Route.to(lambda event, ctx: None)
         return call
 
+    def must_wait(self, record: Record) -> bool:
+        return False
+
     def begin(self, call: Call) -> str | None:
         assert call.failure is not None
         raise call.failure
@@ -69,7 +72,7 @@ def records(*values: bytes, key: bytes = b"k") -> list[Record]:
 
 def work(parts: Any, run: Run) -> list[tuple[int, Ending]]:
     every: Any = parts
-    given = handling.Parts(every, every, every, lambda call: every, SYSTEM, Tally("audit"))
+    given = handling.Parts(every, every, every, every, lambda call: every, SYSTEM, Tally("audit"))
     BatchHandling(given, Batch(lambda events, ctx: None, 10)).work(run)
     return [(record.offset, ending) for record, ending in run.ended]
 

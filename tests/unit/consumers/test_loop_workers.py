@@ -37,6 +37,9 @@ class Waiting:
         call.route = Route.to(nothing)
         return call
 
+    def must_wait(self, record: Record) -> bool:
+        return False
+
     def begin(self, call: Call) -> None:
         return None
 
@@ -118,7 +121,7 @@ def test_a_handler_that_is_cancelled_because_the_member_ends_is_not_settled() ->
     """A cancelled function of a database group looked like one that had failed: its attempt was counted."""
     dispatcher, parts = Dispatcher(SYSTEM), Waiting()
     given: Any = parts
-    every = Parts(given, given, given, lambda call: given, SYSTEM, Tally("audit"))
+    every = Parts(given, given, given, given, lambda call: given, SYSTEM, Tally("audit"))
     handling = AsyncHandling(every, Threads(ThreadPoolExecutor(1)), begins_in_loop=True)
     record = Record(OwnedPartition("documents", "id", 0), 7, b"k", b"v", [], 0)
     with working(dispatcher, handling):
