@@ -34,7 +34,14 @@ from offsetzero.store.database import Pool
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
+APPEND_BYTES = 256 * 1024 * 1024
+"""For the client, which counts before it compresses: what a topic takes is for the broker to say."""
 APPEND_SECONDS = 30.0  # for the broker's acknowledgement; then it is tried again
+PRODUCER: dict[str, Any] = {
+    "linger": 0.001,
+    "delivery_timeout": APPEND_SECONDS,
+    "more": {"message.max.bytes": APPEND_BYTES},
+}
 FLUSH_SECONDS = 5.0  # for what is on its way when the drain time is over
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
@@ -130,7 +137,7 @@ class GroupRuntime:
         topic_ids = resources.topics(group.name, self._sources, [tier.name for tier in self._policy.tiers])
         concurrency = group.concurrency(settings)
         with contextlib.ExitStack() as stack:
-            producer = stack.enter_context(resources.producer(linger=0.001, delivery_timeout=APPEND_SECONDS))
+            producer = stack.enter_context(resources.producer(**PRODUCER))
             connections: Pool | None = None
             if group.database:
                 connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, group.name))

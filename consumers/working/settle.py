@@ -154,7 +154,8 @@ class Settler:
             try:
                 return self._appender.put(record, append)
             except TooLarge as error:
-                log.warning("too large", topic=append.topic, record=str(record), error=str(error))
+                if record.outgrown < len(places):  # else it is tried every second
+                    log.warning("too large", topic=append.topic, record=str(record), error=str(error))
                 record.outgrown += 1
                 if record.outgrown % len(places) == 0:
                     self._appender.refuse(record, append, error)

@@ -1,0 +1,46 @@
+"""What stands for a record that is too large for the dead letters."""
+
+import pytest
+
+from offsetzero.retry import headers as retry_headers
+from offsetzero.retry import pointers
+from offsetzero.retry.pointers import Pointer
+
+
+@pytest.mark.parametrize("value", [None, b"", b"x" * 2_000_000])
+def test_a_pointer_is_read_as_it_was_written(value: bytes | None) -> None:
+    written = pointers.write([("ce_id", b"1"), ("oz_reason", b"r")], value)
+    assert pointers.read(written) == Pointer.to(value)
+    assert written[:2] == [("ce_id", b"1"), ("oz_reason", b"r")]
+
+
+def test_a_record_without_a_value_is_told_from_one_whose_value_is_empty() -> None:
+    assert Pointer.to(None) != Pointer.to(b"")
+
+
+def test_a_pointer_is_small_whatever_it_stands_for() -> None:
+    own = [
+        ("huge", b"h" * 100_000),
+        ("ce_id", b"i" * 2_000),
+        ("b", b"x" * 3_000),
+        ("ce_type", b"t" * 1_000),
+        ("c", b""),
+    ]
+    written = pointers.write([*own, ("oz_stack", b"s" * 4_000)], b"v")
+    assert [name for name, _ in written] == ["ce_id", "ce_type", "c", "oz_stack", "oz_pointer"]
+    assert retry_headers.size_of(written) <= retry_headers.MAX_BYTES
+    assert pointers.key_of(b"k" * 5_000) is None
+    assert pointers.key_of(b"k") == b"k"
+
+
+def test_written_again_there_is_one_pointer() -> None:
+    twice = pointers.write(pointers.write([], b"first"), b"second")
+    assert len(twice) == 1
+    assert pointers.read(twice) == Pointer.to(b"second")
+
+
+@pytest.mark.parametrize(
+    "forged", [b"", b"x", b"\xff", b"0" * 64, b"0" * 64 + b" -1", b"0" * 64 + b" " + b"9" * 19, None]
+)
+def test_what_nobody_of_us_wrote_is_no_pointer(forged: bytes | None) -> None:
+    assert pointers.read([("oz_pointer", forged)]) is None
