@@ -186,13 +186,14 @@ def test_503_for_an_hour_costs_a_thousand_documents_nothing_but_time(
         down.set()
         first, second = members.start(2, OFFSETZERO_GROUPS__MAX_IN_FLIGHT="100")
         names = [f"{'rude' if n % 10 == 0 else 'doc'}-{n}" for n in range(1000)]
-        made = publish(settings, database, [*names[:30], "plain-1", *names[30:]])
+        plain = [f"plain-{n}" for n in range(100)]
+        made = publish(settings, database, [one for n in range(100) for one in (*names[n::100], plain[n])])
         wait_until(lambda: members.lines("provider down"), 30, what="an open breaker")
-        before, begun = len(provider.calls), time.monotonic()
+        before = len(provider.calls)
         assert before <= 60
         wait_until(lambda: len(provider.calls) >= before + 24, 60, what="24 probes")
-        seconds = time.monotonic() - begun
-        assert seconds >= 23 * 0.5, "one probe an interval, over both"
+        times = [at for at, _ in provider.calls[before:]][-20:]
+        assert times[-1] - times[0] >= 19 * 0.45, "one probe an interval, over both"
         waiting = [name for name in names if step(database, made[name])[:2] == ("waiting", "provider")]
         assert len(waiting) >= 100
         for member in (first, second):
@@ -206,10 +207,12 @@ def test_503_for_an_hour_costs_a_thousand_documents_nothing_but_time(
             assert heads
             assert set(heads) <= {"waiting: provider", "queued", "running"}
             assert any("back-pressure" in part["pauses"] for part in health["partitions"])
-        assert [name for _, name, _ in effects(database)] == ["plain-1"], "what needs no provider goes on"
+        done = {name for _, name, _ in effects(database)}
+        assert done, "what needs no provider goes on"
+        assert done <= set(plain)
         down.clear()
-        rows = await_done(database, 1001)
-        assert len(rows) == len({row[0] for row in rows}) == 1001
+        rows = await_done(database, 1100)
+        assert len(rows) == len({row[0] for row in rows}) == 1100
         assert {attempt for _, _, attempt in rows} == {1}
         assert {step(database, run_id)[0] for run_id in made.values()} == {"succeeded"}
         assert appended(settings) == 0
