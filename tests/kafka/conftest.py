@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from kafka import enriching
 
-from offsetzero.clock import SYSTEM
+from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.resources import Resources
@@ -25,8 +25,10 @@ from support import wait_until
 class RunningGroup:
     """A group's member in a thread of this process."""
 
-    def __init__(self, group: ConsumerGroup, settings: Settings, resources: Resources | None = None) -> None:
-        self.runtime = GroupRuntime(group, settings, resources=resources)
+    def __init__(
+        self, group: ConsumerGroup, settings: Settings, resources: Resources | None = None, clock: Clock = SYSTEM
+    ) -> None:
+        self.runtime = GroupRuntime(group, settings, clock=clock, resources=resources)
         self.left: list[Record] | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"group-{group.name}")
