@@ -1,6 +1,6 @@
 """An event model with all that is compiled from it."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -16,6 +16,28 @@ from offsetzero.schemas.validation import takes_as_is
 
 MARKER = b"\xc3\x01"
 """Begins a payload in Avro's single-object encoding; the fingerprint of its schema follows in eight bytes."""
+
+
+class Given(set[str]):
+    """The fields that an event was given, where these are all: one set for all events of a model, so it cannot change.
+
+    A set of its own costs an event more than the rest of its model. What copies or pickles an event gets a plain set.
+    """
+
+    def __copy__(self) -> set[str]:
+        return set(self)
+
+    def __deepcopy__(self, _: Any) -> set[str]:
+        return set(self)
+
+    def __reduce__(self) -> tuple[type[set[str]], tuple[list[str]]]:
+        return set, (list(self),)
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("all events of a model share this set: change a copy of it")
+
+    add = clear = difference_update = discard = intersection_update = pop = remove = _refuse
+    symmetric_difference_update = update = __iand__ = __ior__ = __isub__ = __ixor__ = _refuse
 
 
 class Compiled:
@@ -34,7 +56,7 @@ class Compiled:
 
     __slots__ = (
         *("event", "header", "lazy", "lazy_resolved", "prepare", "read", "reader", "schema", "write"),
-        *("_convert", "_names", "_validates"),
+        *("_convert", "_frozen", "_given", "_validates"),
     )
 
     def __init__(self, event: type[Event]) -> None:
@@ -48,7 +70,8 @@ class Compiled:
         self.lazy = compile_lazy(event, self.state)
         self.lazy_resolved = compile_lazy(event, lambda fields: state_of(self.from_fields(*fields)))
         self._convert = compile_convert(self.schema.parsed, self.schema.named)
-        self._names = set(event.model_fields)
+        self._given = Given(event.model_fields)
+        self._frozen = bool(event.model_config.get("frozen"))  # otherwise pydantic adds to the set
         self._validates = not takes_as_is(event)
 
     def state(self, values: tuple[Any, ...]) -> State:
@@ -63,7 +86,7 @@ class Compiled:
             raise DecodeError(f"{self.schema.name}: {type(error).__name__}: {error}") from error
         if self._validates:
             return state_of(self.from_fields(fields))
-        return fields, self._names.copy(), None, None
+        return fields, self._given if self._frozen else set(self._given), None, None
 
     def from_fields(self, fields: dict[str, Any]) -> Event:
         """The event of fields as fastavro gives them.

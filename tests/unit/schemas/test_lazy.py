@@ -111,7 +111,7 @@ LOOKS: dict[str, Callable[[DocumentDeleted], Any]] = {
     "iter": list,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    "pickle": pickle.dumps,
+    "pickle": lambda event: pickle.loads(pickle.dumps(event)),
     "model_copy": lambda event: event.model_copy(update={"tenant_id": "u"}),
     "model_dump": lambda event: event.model_dump(),
     "model_dump_json": lambda event: event.model_dump_json(),
