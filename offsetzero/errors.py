@@ -11,6 +11,7 @@
     ├── SchemasUnavailable      the topic `schemas` cannot be read now: transient, never poison
     ├── TopicError              topics that differ from the catalogue, or a plan that is refused
     ├── PublishError            the broker did not take a record
+    ├── RedriveRefused          dead letters that cannot be redriven, edited or discarded as asked
     ├── GroupStopped            a consumer group cannot go on without an operator
     │   └── PositionLost        where it was is no place in the log any more
     ├── ProviderWaits           a provider cannot be called now: the same attempt, later
@@ -82,6 +83,10 @@ class PublishError(OffsetzeroError):
         super().__init__(message)
         self.code = code
         self.retriable = retriable
+
+
+class RedriveRefused(OffsetzeroError):
+    """Dead letters cannot be redriven, edited or discarded as asked; nothing was sent."""
 
 
 class GroupStopped(OffsetzeroError):

@@ -2,17 +2,19 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from offsetzero.client_log import LOGGER
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import DecodeError, InvalidEvent, TopicError
 from offsetzero.retry import headers as retry_headers
+from offsetzero.retry import pointers
 from offsetzero.retry.headers import Hop, Origin
+from offsetzero.retry.pointers import Pointer, PointerLost
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
@@ -30,7 +32,7 @@ _SKIP = 1_000
 class DeadLetter:
     """One record of a dead-letter topic.
 
-    `meta` is None when its CloudEvents attributes cannot be read. `value` and `headers` are those of the event
+    `pointer` is there when the record was too large for it: then the value is elsewhere. `meta` is None when its CloudEvents attributes cannot be read. `value` and `headers` are those of the event
     as it was published; what the failure added is in the other fields. `failed_at_ms` is wall time.
     """
 
@@ -48,6 +50,7 @@ class DeadLetter:
     detail: str
     fingerprint: str
     stack: str
+    pointer: Pointer | None = None
 
 
 class LetterReader:
@@ -58,6 +61,7 @@ class LetterReader:
     """
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._names = Names(settings.kafka.namespace)
         self._consumer = Consumer(
             {
@@ -81,27 +85,46 @@ class LetterReader:
     ) -> None:
         self._consumer.close()
 
-    def read(self, group: str, starts: Mapping[int, int]) -> Iterator[DeadLetter]:
-        """The dead letters of a group from offsets on, to the end that the partitions have when they are there.
+    def read(self, group: str, spans: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
+        """The dead letters of a group between offsets, whatever comes meanwhile.
 
         Args:
             group: the group's name.
-            starts: by partition.
+            spans: by partition, the first offset, and the one behind the last.
 
         Raises:
             TopicError: the broker refuses, or sends nothing for too long.
         """
-        topic = self._assign(group, starts)
-        left = set(starts)
+        left = {partition: end for partition, (first, end) in spans.items() if first < end}
+        topic = self._assign(group, {partition: spans[partition][0] for partition in left})
         while left:
             message = self._poll(topic)
-            if message.error() is not None:
-                left.discard(message.partition() or 0)
-            else:
-                yield of_message(group, message)
+            partition, offset = message.partition() or 0, message.offset() or 0
+            if message.error() is not None or offset >= left.get(partition, 0):
+                left.pop(partition, None)
+                continue
+            yield of_message(group, message)
+            if offset + 1 == left[partition]:
+                del left[partition]
+
+    def spans(self, group: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Where partitions of a group's dead letters begin and end now.
+
+        Raises:
+            TopicError: the broker does not answer.
+        """
+        topic, found = self._names.topic(f"{group}.{DLQ}"), {}
+        for number in partitions:
+            try:
+                found[number] = self._consumer.get_watermark_offsets(TopicPartition(topic, number), admin.TIMEOUT)
+            except KafkaException as error:
+                raise TopicError(f"{topic}/{number}: {admin.error_of(error).str()}") from error
+        return found
 
     def fetch(self, group: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], DeadLetter]:
         """The dead letters at places (partition and offset); those that the log does not have any more are left out.
+
+        A pointer is replaced by the record that it stands for, while the source has it.
 
         Raises:
             TopicError: as `read`.
@@ -121,12 +144,21 @@ class LetterReader:
                     offsets.popleft()
                 if offsets and offsets[0] == offset:
                     offsets.popleft()
-                    found[partition, offset] = of_message(group, message)
+                    found[partition, offset] = self._whole(of_message(group, message))
                 if not offsets:
                     del wanted[partition]
                 elif offsets[0] - offset > _SKIP:
                     self._consumer.seek(TopicPartition(topic, partition, offsets[0]))
         return found
+
+    def _whole(self, letter: DeadLetter) -> DeadLetter:
+        if letter.pointer is None:
+            return letter
+        try:
+            record = pointers.resolve(self._settings, letter.pointer, letter.hop.origin)
+        except PointerLost:
+            return letter
+        return replace(letter, key=record.key, value=record.value, headers=record.headers, pointer=None)
 
     def _assign(self, group: str, starts: Mapping[int, int]) -> str:
         topic = self._names.topic(f"{group}.{DLQ}")
@@ -160,7 +192,7 @@ def read(settings: Settings, group: str) -> Iterator[DeadLetter]:
     """
     numbers = partitions(settings, group)
     with LetterReader(settings) as reader:
-        yield from reader.read(group, dict.fromkeys(numbers, 0))
+        yield from reader.read(group, reader.spans(group, numbers))
 
 
 def partitions(settings: Settings, group: str) -> list[int]:
@@ -223,4 +255,5 @@ def of_message(group: str, message: Message) -> DeadLetter:
         detail=ours.get("oz_detail", ""),
         fingerprint=ours.get("oz_fingerprint", ""),
         stack=ours.get("oz_stack", ""),
+        pointer=pointers.read(headers),
     )

@@ -110,10 +110,8 @@ def catch_up(
         return
     with LetterReader(settings) as reader:
         for topic in of.values():
-            starts = {number: position for (one, number), (position, _) in behind.items() if one == topic}
-            if not starts:
-                continue
-            letters = reader.read(topic.group, starts)
+            spans = {number: span for (one, number), span in behind.items() if one == topic}
+            letters = reader.read(topic.group, spans)
             while batch := list(islice(letters, BATCH)):
                 if topics(settings, [topic.group]).get(topic.group) != topic:
                     break  # deleted meanwhile, and perhaps made again: another topic, for the next time

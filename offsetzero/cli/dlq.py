@@ -1,104 +1,306 @@
-"""`offsetzero dlq`: dead letters with their reasons and original bytes."""
+"""`offsetzero dlq`: dead letters with their reasons and original bytes, and what operators do about them."""
 
+import contextlib
 import json
-import math
 import sys
-from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from offsetzero.cli import dlq_actions, dlq_edit
+from offsetzero.cli.dlq_desk import AsJson, EventType, Fingerprint, One, Since, Tenant, Text, Until, Which
+
 if TYPE_CHECKING:
+    from offsetzero.cli.dlq_payload import Payloads
     from offsetzero.retry.dead_letters import DeadLetter
     from offsetzero.settings import Settings
+    from offsetzero.store.dead_letters import Filter, Known
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters with their reasons and original bytes: list, show.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Dead letters: list, groups, show, export; edit, redrive, discard; audit of who did what.",
+)
+app.command("redrive")(dlq_actions.redrive)
+app.command("discard")(dlq_actions.discard)
+app.command("edit")(dlq_edit.edit)
+app.command("audit")(dlq_actions.audit)
+
+LIMIT = 200
+_WINDOW = 500
+
+
+class Shown(StrEnum):
+    """Values of --status."""
+
+    OPEN = "open"
+    REDRIVEN = "redriven"
+    RESOLVED = "resolved"
+    DISCARDED = "discarded"
+    ALL = "all"
+
+
+Groups = Annotated[list[str] | None, typer.Argument(help="Groups; by default all that have dead letters.")]
+StatusOption = Annotated[
+    Shown,
+    typer.Option("--status", help="redriven: sent again, not applied yet; resolved: sent again and applied."),
+]
 
 
 @app.command("list")
 def list_dead_letters(
-    groups: Annotated[list[str] | None, typer.Argument(help="Groups; by default all that have dead letters.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    groups: Groups = None,
+    status: StatusOption = Shown.OPEN,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    fingerprint: Fingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    text: Text = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="The newest so many; with --json there is no limit.")
+    ] = LIMIT,
+    as_json: AsJson = False,
 ) -> None:
     """List the dead letters of groups, oldest first."""
-    from offsetzero import settings
-    from offsetzero.retry import dead_letters
+    from offsetzero.cli import dlq_desk
 
-    config = settings.load(needs=frozenset({"kafka"}))
-    names = groups or dead_letters.groups(config)
-    letters = [letter for name in names for letter in dead_letters.read(config, name)]
-    letters.sort(key=lambda letter: (letter.failed_at_ms, letter.group, letter.partition, letter.offset))
+    wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
+    found, total = _find(groups or (), wanted, text, None if as_json else limit)
     if as_json:
-        print(json.dumps([_summary(letter) for letter in letters], indent=2))
+        print(json.dumps([summary(one) for one in found], indent=2))
         return
     from offsetzero.cli import rows
 
-    if not letters:
-        print(f"No dead letters in {', '.join(names) or 'any group'}.")
+    if not found:
+        print(
+            f"No{'' if status is Shown.ALL else f' {status}'} dead letters in {', '.join(groups or ()) or 'any group'}."
+        )
         return
-    columns = ("failed_at", "group", "place", "failure", "reason", "event_type", "event_id", "attempt", "detail")
-    summaries = [_summary(letter) for letter in letters]
+    columns = (
+        *("failed_at", "group", "place", "failure", "reason"),
+        *("event_type", "event_id", "attempt", "status", "detail"),
+    )
+    summaries = [summary(one) for one in found]
     shown = [[str(row[name]) if row[name] not in (None, "") else "-" for name in columns] for row in summaries]
     rows.show(columns, shown, first=5, cut_last=True)
+    if total > len(found):
+        print(f"{total - len(found):,} older ones are not shown: --limit, or `offsetzero dlq groups`", file=sys.stderr)
     print("Show one: offsetzero dlq show GROUP PLACE", file=sys.stderr)
+
+
+@app.command("groups")
+def count_by_cause(
+    groups: Groups = None,
+    status: StatusOption = Shown.OPEN,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    since: Since = None,
+    until: Until = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the dead letters of each group by what went wrong; one fingerprint is one cause."""
+    from offsetzero.cli import dlq_desk, rows
+    from offsetzero.cli.dlq_payload import plain
+    from offsetzero.store import dead_letters
+    from offsetzero.store.script import run
+
+    wanted = _with_status(dlq_desk.chosen(event_type, tenant, None, since, until), status)
+    with dlq_desk.opened(groups or ()) as desk:
+        found = run(desk.connection, dead_letters.causes(replace(wanted, groups=groups or ())))
+    columns = ("group", "failure", "reason", "fingerprint", "count", "first_seen", "last_seen", "detail")
+    values = [
+        {name: _at(value) if isinstance(value := getattr(one, name), datetime) else value for name in columns}
+        for one in found
+    ]
+    if as_json:
+        print(json.dumps(plain(values), indent=2))
+    elif not values:
+        print("No dead letters.")
+    else:
+        shown = [[str(value) or "-" for value in row.values()] for row in values]
+        rows.show(columns, shown, first=7, right={"count"}, cut_last=True)
 
 
 @app.command("show")
 def show(
     group: Annotated[str, typer.Argument(help="The group.")],
-    which: Annotated[str, typer.Argument(metavar="PLACE|EVENT_ID", help="PARTITION/OFFSET as listed, or an event id.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    which: One,
+    as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter: why it failed, its stack, its headers and its payload as far as it can be read."""
+    """Show one dead letter: why it failed, its stack, its headers, its payload as far as it can be read, and what
+    became of the event."""
     from offsetzero import settings
-    from offsetzero.errors import TopicError
-    from offsetzero.retry import dead_letters
+    from offsetzero.cli import dlq_desk
+    from offsetzero.cli.dlq_payload import Payloads, plain
+    from offsetzero.store import dead_letter_actions, dead_letters
+    from offsetzero.store.script import run
 
     config = settings.load(needs=frozenset({"kafka"}))
-    for letter in dead_letters.read(config, group):
-        if which in (_place(letter), letter.meta.id if letter.meta else None):
-            break
+    if not config.database_url.get_secret_value():
+        one, letter = _without_database(config, group, which)
+        with Payloads(config) as payloads:
+            whole = details(one, letter, payloads, None)
     else:
-        raise TopicError(f"group {group}: no dead letter {which}; see `offsetzero dlq list {group}`")
-    payload, unreadable = _payload(config, letter)
-    whole = {
-        **_summary(letter),
-        "key": _text(letter.key),
-        "origin": f"{letter.hop.origin.topic}/{letter.hop.origin.partition}@{letter.hop.origin.offset}",
-        "headers": {name: _text(value) for name, value in letter.headers},
-        "payload": payload,
-        "payload_unreadable": unreadable,
-        "payload_hex": letter.value.hex() if letter.value is not None else None,
-        "stack": letter.stack or None,
-    }
+        with dlq_desk.opened([group]) as desk, Payloads(config) as payloads:
+            one = desk.named(group, which)
+            edited = run(desk.connection, dead_letter_actions.edited(one.at))
+            whole = details(one, payloads.letters(desk, [one]).get(one.at), payloads, edited)
+            history = run(desk.connection, dead_letters.named(group, one.entry.event_id))
+            whole["history"] = [_step(each) for each in history if each.entry.source == one.entry.source]
     if as_json:
         print(json.dumps(plain(whole), indent=2))
         return
     for name, value in whole.items():
-        if value is None or (name == "payload_hex" and payload is not None):
+        if value is None or (name == "payload_hex" and whole["payload"] is not None):
             continue
         print(f"{name}: {_lines(value)}")
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes as text with what is none escaped, all else by its name."""
-    if value is None or isinstance(value, bool | int | str):
-        return str(value) if isinstance(value, StrEnum) else value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, date):  # a datetime is one
-        return value.isoformat()
-    return _text(value) if isinstance(value, bytes) else str(value)
+@app.command("export")
+def export(
+    group: Annotated[str, typer.Argument(help="The group.")],
+    which: Which = None,
+    status: StatusOption = Shown.OPEN,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    fingerprint: Fingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    text: Text = None,
+    out: Annotated[Path | None, typer.Option("--out", help="A file; by default standard output.")] = None,
+) -> None:
+    """Write dead letters with their payloads, one JSON object a line: as `show --json` has it, oldest first."""
+    from offsetzero.cli import dlq_desk
+    from offsetzero.cli.dlq_payload import Payloads, plain
+    from offsetzero.store import dead_letters
+    from offsetzero.store.script import run
+
+    wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
+    with dlq_desk.opened([group]) as desk, Payloads(desk.config) as payloads:
+        if which:
+            wanted = replace(wanted, status=None, places=[desk.named(group, one).at for one in which])
+        wanted = dlq_desk.with_text(desk, replace(wanted, groups=[group]), text)
+        found = run(desk.connection, dead_letters.find(wanted))
+        with out.open("w") if out is not None else contextlib.nullcontext(sys.stdout) as file:
+            for start in range(0, len(found), _WINDOW):
+                part = found[start : start + _WINDOW]
+                letters = payloads.letters(desk, part)
+                for one in part:
+                    line = plain(details(one, letters.get(one.at), payloads, None))
+                    print(json.dumps(line, ensure_ascii=False), file=file)
+    print(f"{len(found):,} dead letters of {group} written", file=sys.stderr)
+
+
+def summary(one: "Known") -> dict[str, Any]:
+    """A dead letter in a line."""
+    entry = one.entry
+    return {
+        "group": entry.group_name,
+        "place": f"{entry.partition}/{entry.place}",
+        "failed_at": _at(entry.failed_at),
+        "event_type": entry.event_type,
+        "event_id": entry.event_id if entry.event_type is not None else None,
+        "run_id": str(entry.run_id) if entry.run_id is not None else None,
+        "tenant_id": entry.tenant_id,
+        "failure": entry.failure,
+        "reason": entry.reason,
+        "detail": entry.detail,
+        "fingerprint": entry.fingerprint,
+        "attempt": entry.attempt,
+        "redriven": entry.redrive_no,
+        "status": str(one.status),
+    }
+
+
+def details(one: "Known", letter: "DeadLetter | None", payloads: "Payloads", edited: bytes | None) -> dict[str, Any]:
+    """All that is known of a dead letter; without its record what the ledger has."""
+    from offsetzero.cli.dlq_payload import as_text
+
+    entry = one.entry
+    whole = {
+        **summary(one),
+        "key": entry.key,
+        "origin": f"{entry.origin_topic}/{entry.origin_partition}@{entry.origin_offset}",
+    }
+    if letter is None:
+        return {**whole, "payload": None, "payload_unreadable": "the log does not have the record any more"}
+    payload, unreadable = payloads.decoded(letter)
+    return {
+        **whole,
+        "headers": {name: as_text(value) for name, value in letter.headers},
+        "payload": payload,
+        "payload_unreadable": unreadable,
+        "payload_edited": payloads.decoded(letter, edited)[0] if edited is not None else None,
+        "payload_hex": letter.value.hex() if letter.value is not None else None,
+        "stack": letter.stack or None,
+    }
+
+
+def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], int]":
+    """What is to be listed, and how many there are; without a database the topics are read, and all is open."""
+    from offsetzero import settings
+    from offsetzero.cli import dlq_desk
+    from offsetzero.retry import dead_letters as topics
+    from offsetzero.store import dead_letters
+    from offsetzero.store.script import run
+
+    config = settings.load(needs=frozenset({"kafka"}))
+    if not config.database_url.get_secret_value():
+        read = [_known(letter) for group in groups or topics.groups(config) for letter in topics.read(config, group)]
+        read.sort(key=lambda one: (one.entry.failed_at, one.entry.group_name, one.entry.partition, one.entry.place))
+        return read[-limit:] if limit is not None else read, len(read)
+    with dlq_desk.opened(groups) as desk:
+        wanted = dlq_desk.with_text(desk, replace(wanted, groups=groups), text)
+        found = run(desk.connection, dead_letters.find(wanted, limit))
+        more = limit is not None and len(found) == limit
+        return found, run(desk.connection, dead_letters.count(wanted)) if more else len(found)
+
+
+def _without_database(config: "Settings", group: str, which: str) -> "tuple[Known, DeadLetter]":
+    from offsetzero.errors import RedriveRefused
+    from offsetzero.retry import dead_letters
+
+    for letter in dead_letters.read(config, group):
+        if which in (f"{letter.partition}/{letter.offset}", letter.meta.id if letter.meta else None):
+            return _known(letter), letter
+    raise RedriveRefused(f"group {group}: no dead letter {which}; see `offsetzero dlq list {group}`")
+
+
+def _known(letter: "DeadLetter") -> "Known":
+    from offsetzero.retry.ledger import entry_of
+    from offsetzero.store.dead_letters import Known, Status
+
+    return Known(entry_of(letter, ""), Status.OPEN, None, None, None)
+
+
+def _with_status(wanted: "Filter", status: Shown) -> "Filter":
+    from offsetzero.store.dead_letters import Status
+
+    return wanted if status is Shown.ALL else replace(wanted, status=Status(status.value))
+
+
+def _step(one: "Known") -> dict[str, Any]:
+    """A dead letter in the history of its event, and what was done about it."""
+    return {
+        "place": f"{one.entry.partition}/{one.entry.place}",
+        "failed_at": _at(one.entry.failed_at),
+        "reason": one.entry.reason,
+        "redriven": one.entry.redrive_no,
+        "status": str(one.status),
+        "decided_by": one.decided_by,
+        "decided_at": _at(one.decided_at) if one.decided_at is not None else None,
+        "action": str(one.action_id) if one.action_id is not None else None,
+    }
 
 
 def _lines(value: Any) -> str:
     """A value as text: data as JSON, whose strings are escaped; a stack in its lines."""
+    from offsetzero.cli.dlq_payload import plain
     from offsetzero.cli.rows import printable
 
     if isinstance(value, Mapping | list):
@@ -106,41 +308,5 @@ def _lines(value: Any) -> str:
     return "\n".join(printable(line) for line in str(value).splitlines())
 
 
-def _place(letter: "DeadLetter") -> str:
-    return f"{letter.partition}/{letter.offset}"
-
-
-def _summary(letter: "DeadLetter") -> dict[str, Any]:
-    return {
-        "group": letter.group,
-        "place": _place(letter),
-        "failed_at": datetime.fromtimestamp(letter.failed_at_ms / 1000, UTC).isoformat(timespec="seconds"),
-        "event_type": letter.meta.type if letter.meta else None,
-        "event_id": letter.meta.id if letter.meta else None,
-        "run_id": letter.meta.run_id if letter.meta else None,
-        "failure": letter.failure,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "fingerprint": letter.fingerprint,
-        "attempt": letter.hop.attempt,
-    }
-
-
-def _payload(config: "Settings", letter: "DeadLetter") -> tuple[Any, str | None]:
-    from offsetzero.errors import SchemaError, SchemasUnavailable
-    from offsetzero.schemas.codec import Codec
-    from offsetzero.topics.schema_log import SchemaLog
-
-    if letter.value is None:
-        return None, None
-    schemas = SchemaLog(config)
-    try:
-        return Codec(schemas.find).decode_fields(letter.value), None
-    except (SchemaError, SchemasUnavailable) as error:
-        return None, str(error)
-    finally:
-        schemas.close()
-
-
-def _text(value: bytes | None) -> str | None:
-    return value.decode(errors="backslashreplace") if value is not None else None
+def _at(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds")

@@ -99,7 +99,9 @@ class Filter:
         fingerprint: the beginning of one.
         since, until: when they failed; the second is excluded.
         places: these and no others.
-        kept: by topic id and partition, the first offset that the log still has; what is not there is not meant.
+        kept: by topic id and partition, the first offset that the log still has: those that can be sent again. What
+            is not there is not meant, nor what somebody else wrote there, which names no origin.
+        free: only those that no action has taken.
     """
 
     groups: Sequence[str] = ()
@@ -111,6 +113,7 @@ class Filter:
     until: datetime | None = None
     places: Sequence[Place] | None = None
     kept: Mapping[tuple[str, int], int] | None = None
+    free: bool = False
 
     def where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, on `l` (dead_letters), `d` (the decision) and `status`, with its parameters."""
@@ -140,12 +143,15 @@ class Filter:
             )
         if self.kept is not None:
             add(
-                "EXISTS (SELECT FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS k (topic_id, partition, low) "
+                "l.origin_topic_id <> '' AND EXISTS (SELECT FROM "
+                "unnest(%s::text[], %s::int[], %s::bigint[]) AS k (topic_id, partition, low) "
                 "WHERE k.topic_id = l.topic_id AND k.partition = l.partition AND k.low <= l.place)",
                 [topic_id for topic_id, _ in self.kept],
                 [partition for _, partition in self.kept],
                 list(self.kept.values()),
             )
+        if self.free:
+            add("d.action_id IS NULL")
         if self.status is Status.OPEN:
             add("d.done_at IS NULL")  # as `_STATUS` says it, without a look at each outcome
         elif self.status is not None:

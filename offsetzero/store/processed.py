@@ -101,3 +101,14 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[l
         claimed.append(key in new)
         new.discard(key)
     return claimed
+
+
+def ended(group: str, events: Sequence[tuple[str, str, int]]) -> Script[set[tuple[str, str, int]]]:
+    """Those of the events (source, id, `redrive_no`) that have an outcome under this number or a higher one."""
+    rows = yield (
+        "SELECT DISTINCT e.source, e.event_id, e.redrive_no FROM unnest(%s::text[], %s::text[], %s::int[]) "
+        "AS e (source, event_id, redrive_no) JOIN processed_events p ON p.group_name = %s AND p.generation = 1 "
+        "AND p.source = e.source AND p.event_id = e.event_id AND p.redrive_no >= e.redrive_no",
+        (*([event[part] for event in events] for part in range(3)), group),
+    )
+    return set(rows)

@@ -1,4 +1,5 @@
-"""Runs and their steps: every change is a compare-and-set, a terminal state never changes here.
+"""Runs and their steps: every change is a compare-and-set. A terminal state changes in one way only: an operator's
+redrive of the dead letter that failed it makes it queued again.
 
 The row of the run is locked before its steps, so that exactly one caller sees a run end. Who works on many
 runs in one transaction takes them in the order of their ids, otherwise two groups can deadlock.
@@ -140,6 +141,32 @@ def cancel_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[
         How the run ended, if this call ended it: a run of which a step was cancelled, and none failed, is cancelled.
     """
     return (yield from _end_step(run_id, step, StepStatus.CANCELLED, reason=reason, detail=detail, warning=None))
+
+
+def lock_all(run_ids: Sequence[UUID]) -> Script[None]:
+    """Hold runs until the transaction ends, in the order of their ids."""
+    yield "SELECT FROM runs WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE", (list(run_ids),)
+
+
+def requeue_steps(steps: Sequence[tuple[UUID, str]]) -> Script[None]:
+    """Set failed steps back to queued, with no attempts, and those failed runs that waited for one of them.
+
+    For dead letters that an operator sends again. A run that another step has failed is failed again when these end.
+
+    Args:
+        steps: run and step; the runs are locked (see `lock_all`). One that is not failed stays as it is.
+    """
+    run_ids, names = [run_id for run_id, _ in steps], [step for _, step in steps]
+    yield (
+        "WITH queued AS (UPDATE run_steps s SET status = 'queued', attempts = 0, reason = NULL, detail = NULL, "
+        "warning = NULL, due = NULL, started_at = NULL, finished_at = NULL "
+        "FROM unnest(%s::uuid[], %s::text[]) AS again (run_id, step) JOIN runs r ON r.id = again.run_id "
+        "WHERE s.run_id = again.run_id AND s.step = again.step AND s.status = 'failed' AND r.status <> 'cancelled' "
+        "RETURNING s.run_id, s.required) "
+        "UPDATE runs SET status = 'queued', started_at = NULL, finished_at = NULL "
+        "WHERE status = 'failed' AND id IN (SELECT run_id FROM queued WHERE required)",
+        (run_ids, names),
+    )
 
 
 def _lock(run_id: UUID) -> Script[RunStatus | None]:

@@ -62,7 +62,7 @@ def prepare_topics(settings: Settings) -> None:
 
 
 def read_all(settings: Settings, topic: str, isolation: str = "read_committed") -> list[dict[str, Any]]:
-    """Every record of a topic up to its end: its headers by name, and `partition`, `offset` and `value`."""
+    """Every record of a topic up to its end: headers by name, and `partition`, `offset`, `timestamp_ms`, `value`."""
     config = settings.kafka.client_config()
     consumer = Consumer({**config, "group.id": "reader", "isolation.level": isolation, "enable.partition.eof": True})
     name = Names(settings.kafka.namespace).topic(topic)
@@ -80,7 +80,13 @@ def read_all(settings: Settings, topic: str, isolation: str = "read_committed") 
                 continue
             headers = {key: value.decode(errors="replace") for key, value in message.headers() or [] if value}
             found.append(
-                {**headers, "partition": message.partition(), "offset": message.offset(), "value": message.value()}
+                {
+                    **headers,
+                    "partition": message.partition(),
+                    "offset": message.offset(),
+                    "timestamp_ms": message.timestamp()[1],
+                    "value": message.value(),
+                }
             )
         return found
     finally:

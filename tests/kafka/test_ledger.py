@@ -116,7 +116,7 @@ def test_a_topic_that_was_made_again_is_another_one(settings: Settings, connecti
     dead_letter(settings, "audit", count=3, reason="before")
     with running(settings):
         wait_until(lambda: len(places(connection)) == 3, what="the first topic")
-        _delete(settings, "audit.dlq")
+        delete_topic(settings, "audit.dlq")
         wait_until(lambda: "audit.dlq" not in cluster.partitions(settings), what="the topic is gone")
         make_topic(settings, "audit", 1)
         dead_letter(settings, "audit", count=2, reason="after")
@@ -125,7 +125,7 @@ def test_a_topic_that_was_made_again_is_another_one(settings: Settings, connecti
     assert reasons == [("before", 0), ("before", 1), ("before", 2), ("after", 0), ("after", 1)]
 
 
-def _delete(settings: Settings, topic: str) -> None:
+def delete_topic(settings: Settings, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
     (done,) = admin.delete_topics([Names(settings.kafka.namespace).topic(topic)]).values()
     done.result(10)

@@ -87,7 +87,7 @@ def test_the_subscriber_of_the_readme_is_the_example() -> None:
     assert f"\n\n{printed}" in (ROOT / "examples" / "audit.py").read_text()
 
 
-@pytest.mark.parametrize("word", ["redrive", "redriving", "replay"])
+@pytest.mark.parametrize("word", ["replay"])
 def test_what_is_still_to_come_is_not_promised(word: str) -> None:
     """Until `offsetzero` has such a command: each sentence with the word says so."""
     assert not _help([word])

@@ -1,0 +1,256 @@
+"""Sends dead letters back to the group that failed on them: append, await the broker, then mark (design section 7).
+
+What is to be sent is written before the first append, so an interrupted redrive goes on with what is not marked. A
+letter whose mark was lost is sent twice, under one `redrive_no`: the group applies it once.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from offsetzero.clock import SYSTEM, Clock
+from offsetzero.errors import PublishError, RedriveRefused
+from offsetzero.producers.delivery import Delivery
+from offsetzero.retry import headers as retry_headers
+from offsetzero.retry.dead_letters import DeadLetter, LetterReader
+from offsetzero.retry.headers import Headers
+from offsetzero.store import dead_letter_actions as actions
+from offsetzero.store import processed, runs
+from offsetzero.store.database import Connection
+from offsetzero.store.dead_letter_actions import Action, Planned
+from offsetzero.store.script import Script, run
+from offsetzero.topics.catalogue import REDRIVE
+from offsetzero.topics.names import Names
+
+CHUNK = 500
+_WINDOW = 1_000
+_WINDOW_BYTES = 64 * 1024 * 1024
+_CHUNKS_A_SECOND = 10
+
+
+class Producer(Protocol):
+    """As much of `LogProducer` as is used."""
+
+    def produce(
+        self,
+        topic: str,
+        *,
+        key: bytes | str | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a redrive is: dead letters sent by this process; not in the log any more; refused by the broker, and for
+    what `reason`; ended without being sent again."""
+
+    sent: int = 0
+    gone: int = 0
+    refused: int = 0
+    reason: str = ""
+    ended: int = 0
+    last: int = 0
+    """The number of the last one that was looked at."""
+
+    @property
+    def done(self) -> int:
+        """How many there is nothing left to do about."""
+        return self.sent + self.gone + self.refused + self.ended
+
+
+class Redrive:
+    """Carries out one action; the caller holds its lock (see `lock`).
+
+    Args:
+        connection: in autocommit mode.
+        producer: appends to the group's redrive topic.
+        reader: reads the group's dead letters.
+        names: topic names on the cluster.
+        action: what is to be done.
+        rate: the most dead letters sent in a second, on average from the first on; None for no limit.
+        progress: told after each chunk.
+        stop: ends it at the next chunk when it is set.
+        discard: send them to be ended without their handler: what a group holds for a dead letter goes on then.
+        clock: for the rate.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        producer: Producer,
+        reader: LetterReader,
+        names: Names,
+        action: Action,
+        *,
+        rate: float | None,
+        progress: Callable[[Progress], None],
+        stop: threading.Event,
+        discard: bool = False,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._connection = connection
+        self._producer = producer
+        self._reader = reader
+        self._topic = names.topic(f"{action.group}.{REDRIVE}")
+        self._action = action
+        self._rate = rate
+        self._tell = progress
+        self._stop = stop
+        self._discard = discard
+        self._clock = clock
+        self._began: float | None = None
+        self.progress = Progress()
+
+    def send(self, limit: int | None = None) -> list[int]:
+        """Send what is not sent yet, in order.
+
+        Args:
+            limit: how many at most; None for all.
+
+        Returns:
+            The numbers of those that were sent now.
+
+        Raises:
+            PublishError: the broker is away; what it took is marked, the rest is for another time. What it will never
+                take is counted, and open again.
+        """
+        sent: list[int] = []
+        window = _WINDOW // 10
+        while not self._stop.is_set() and (limit is None or len(sent) < limit):
+            most = window if limit is None else min(window, limit - len(sent))
+            planned = run(self._connection, actions.planned(self._action.id, self.progress.last, most))
+            if not planned:
+                break
+            found = self._reader.fetch(self._action.group, [(one.entry.partition, one.entry.place) for one in planned])
+            size = sum(len(letter.value or b"") for letter in found.values()) // len(planned)
+            window = max(1, min(_WINDOW, _WINDOW_BYTES // max(1, size)))
+            here = [(one, _sound(found.get((one.entry.partition, one.entry.place)), one)) for one in planned]
+            self._give_up([one.number for one, letter in here if letter is None])
+            for chunk in chunks([(one, letter) for one, letter in here if letter is not None], self._most):
+                self._keep_to_rate()
+                if self._stop.is_set():
+                    return sent
+                sent += self._send(chunk)
+            self.progress.last = max(self.progress.last, planned[-1].number)
+        return sent
+
+    @property
+    def _most(self) -> int:
+        return CHUNK if self._rate is None else max(1, min(CHUNK, int(self._rate / _CHUNKS_A_SECOND)))
+
+    def _keep_to_rate(self) -> None:
+        now = self._clock.monotonic()
+        if self._began is None:
+            self._began = now
+        if self._rate is not None:
+            self._stop.wait(max(0.0, self._began + self.progress.sent / self._rate - now))
+
+    def _give_up(self, numbers: list[int]) -> None:
+        """The log does not have these any more: they are open again, and nobody can send them."""
+        if numbers:
+            self.progress.gone += run(self._connection, actions.release(self._action.id, numbers))
+            self._tell(self.progress)
+
+    def _send(self, chunk: Sequence[tuple[Planned, DeadLetter]]) -> list[int]:
+        with self._connection.transaction():
+            ended = run(self._connection, _prepare(self._action.group, [planned for planned, _ in chunk]))
+        sending = [(planned, letter) for planned, letter in chunk if planned.number not in ended]
+        failed = self._deliver(sending)
+        # The broker refuses batches: one record that is too large takes the others along. Alone, each tells its own.
+        for letter in sending:
+            if (error := failed.get(letter[0].number)) is not None and not error.retriable:
+                del failed[letter[0].number]
+                failed |= self._deliver([letter])
+        taken = [planned.number for planned, _ in sending if planned.number not in failed]
+        refused = {number: error for number, error in failed.items() if not error.retriable}
+        run(self._connection, actions.done(self._action.id, [*taken, *ended]))
+        for number, error in refused.items():
+            self.progress.refused += run(self._connection, actions.release(self._action.id, [number]))
+            self.progress.reason = str(error)
+        self.progress.sent += len(taken)
+        self.progress.ended += len(ended)
+        self.progress.last = max(self.progress.last, chunk[-1][0].number)
+        self._tell(self.progress)
+        for number, error in failed.items():
+            if number not in refused:
+                raise error
+        return taken
+
+    def _deliver(self, letters: Sequence[tuple[Planned, DeadLetter]]) -> dict[int, PublishError]:
+        """Append letters and wait for the broker's answers; gives those that it did not take, by their numbers."""
+        deliveries = [(planned.number, self._append(planned, letter)) for planned, letter in letters]
+        failed: dict[int, PublishError] = {}
+        for number, delivery in deliveries:
+            try:
+                delivery.result()
+            except PublishError as error:
+                failed[number] = error
+        return failed
+
+    def _append(self, planned: Planned, letter: DeadLetter) -> Delivery:
+        hop = retry_headers.redriven(letter.hop, self._action.id, discard=self._discard)
+        return self._producer.produce(
+            self._topic,
+            key=letter.key,
+            value=letter.value if planned.edited is None else planned.edited,
+            headers=retry_headers.write(letter.headers, hop, None, letter.group),
+            partition=hop.origin.partition,
+            timestamp_ms=self._clock.now_ms(),
+        )
+
+
+def _sound(letter: DeadLetter | None, planned: Planned) -> DeadLetter | None:
+    """The letter, unless nothing can be sent of it: a pointer to what is not there any more."""
+    return letter if letter is None or letter.pointer is None or planned.edited is not None else None
+
+
+def chunks(letters: Iterable[tuple[Planned, DeadLetter]], most: int) -> Iterator[list[tuple[Planned, DeadLetter]]]:
+    """Cut letters into what may be under way together: of a key the next one is sent when the broker has the last.
+
+    Otherwise a failed append could let a later one of its key pass.
+    """
+    chunk: list[tuple[Planned, DeadLetter]] = []
+    keys: set[bytes | None] = set()
+    for planned, letter in letters:
+        if len(chunk) == most or (letter.key is not None and letter.key in keys):
+            yield chunk
+            chunk, keys = [], set()
+        chunk.append((planned, letter))
+        keys.add(letter.key)
+    if chunk:
+        yield chunk
+
+
+def _prepare(group: str, planned: Sequence[Planned]) -> Script[set[int]]:
+    """Have the steps of their runs wait again; gives the numbers of those that have ended since, sent by a process that
+    could not mark them: what became of them stays.
+
+    The runs are locked first: an outcome is written in one transaction with the end of its step.
+    """
+    steps = {one.number: (one.entry.run_id, group) for one in planned if one.entry.run_id is not None}
+    yield from runs.lock_all([run_id for run_id, _ in steps.values()])
+    ended = yield from processed.ended(
+        group, [(one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) for one in planned]
+    )
+    numbers = {
+        one.number for one in planned if (one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) in ended
+    }
+    yield from runs.requeue_steps([step for number, step in steps.items() if number not in numbers])
+    return numbers
+
+
+def lock(connection: Connection, action_id: UUID) -> None:
+    """Be the one process that carries out an action, as long as the connection lasts.
+
+    Raises:
+        RedriveRefused: another one does.
+    """
+    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (f"dlq {action_id}",)).fetchone()
+    if row is None or not row[0]:
+        raise RedriveRefused(f"{action_id} is being carried out by another process")

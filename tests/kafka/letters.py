@@ -1,0 +1,80 @@
+"""Dead letters as a group writes them, without waiting for one to fail."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from confluent_kafka.admin import OffsetSpec
+from kafka.conftest import uploaded
+from kafka.enriching import read_all
+
+from offsetzero.clock import SYSTEM
+from offsetzero.producers.log import LogProducer
+from offsetzero.producers.records import build
+from offsetzero.retry import headers as retry_headers
+from offsetzero.retry.failures import Failure, Poison
+from offsetzero.retry.headers import Hop, Origin
+from offsetzero.schemas.codec import Codec
+from offsetzero.settings import Settings
+from offsetzero.topics import catalogue, cluster, offsets
+from offsetzero.topics.admin import client
+from offsetzero.topics.names import Names
+
+SOURCE_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter to write; `offset` is that of its origin."""
+
+    offset: int
+    partition: int = 0
+    document_id: UUID = field(default_factory=uuid4)
+    run_id: UUID | None = None
+    name: str = "a.pdf"
+    tenant: str = "acme"
+    failure: Failure = field(default_factory=lambda: Poison("corrupt", "it cannot be read"))
+    attempt: int = 3
+    redrive_no: int = 0
+    event_id: UUID = field(default_factory=uuid4)
+    failed_at_ms: int = 0
+
+
+def write(settings: Settings, group: str, letters: Sequence[Letter], partitions: int = 2) -> None:
+    """Write dead letters of a group, whose topics are made if they are missing."""
+    cluster.ensure(settings, catalogue.group_topics(group, partitions, []))
+    topic, codec = Names(settings.kafka.namespace).topic(f"{group}.dlq"), Codec()
+    with LogProducer(settings) as producer:
+        for one in letters:
+            event = uploaded(one.document_id, one.run_id, one.name).model_copy(update={"tenant_id": one.tenant})
+            record = build(codec, event, {"event_id": one.event_id, "source": "/test"})
+            origin = Origin(SOURCE_ID, "documents", one.partition, one.offset)
+            hop = Hop(origin, one.attempt, 3, 0, one.redrive_no, 1_700_000_000_000)
+            producer.produce(
+                topic,
+                key=record.key,
+                value=record.value,
+                headers=retry_headers.write(record.headers, hop, one.failure, group),
+                partition=one.partition,
+                timestamp_ms=one.failed_at_ms or SYSTEM.now_ms(),
+            )
+
+
+def redriven(settings: Settings, group: str) -> list[dict[str, Any]]:
+    """What is in a group's redrive topic, in the order of its partitions."""
+    return sorted(read_all(settings, f"{group}.redrive"), key=lambda one: (one["partition"], one["offset"]))
+
+
+def count_redriven(settings: Settings, group: str) -> int:
+    """How many records are in a group's redrive topic; also while more come."""
+    topic = f"{group}.redrive"
+    places = [(topic, number) for number in range(cluster.partitions(settings)[topic])]
+    latest = OffsetSpec.latest()
+    return sum(offsets.ends(client(settings), Names(settings.kafka.namespace), places, latest).values())
+
+
+def origins(records: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Partition and offset of the origins of records."""
+    found = [one["oz_origin"].rsplit("/", 2) for one in records]
+    return [(int(partition), int(offset)) for _, partition, offset in found]
