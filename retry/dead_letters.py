@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -10,47 +10,21 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from offsetzero.client_log import LOGGER
 from offsetzero.clock import SYSTEM
-from offsetzero.errors import DecodeError, InvalidEvent, TopicError
-from offsetzero.retry import headers as retry_headers
+from offsetzero.errors import TopicError
 from offsetzero.retry import pointers
-from offsetzero.retry.headers import Hop, Origin
-from offsetzero.retry.pointers import Pointer, PointerLost
-from offsetzero.schemas import cloudevents
-from offsetzero.schemas.metadata import Metadata
+from offsetzero.retry.letter import DeadLetter, of_message
+from offsetzero.retry.pointers import PointerLost
 from offsetzero.settings import Settings
 from offsetzero.topics import admin
 from offsetzero.topics.catalogue import DLQ
 from offsetzero.topics.names import Names
 
+__all__ = ["DeadLetter", "LetterReader", "groups", "of_message", "partitions", "read"]
+
 STALL_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _SKIP = 1_000
 """Records in a row that are not wanted, from which on a seek is cheaper: it throws away what was fetched."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One record of a dead-letter topic.
-
-    `pointer` is there when the record was too large for it: then the value is elsewhere. `meta` is None when its CloudEvents attributes cannot be read. `value` and `headers` are those of the event
-    as it was published; what the failure added is in the other fields. `failed_at_ms` is wall time.
-    """
-
-    group: str
-    partition: int
-    offset: int
-    failed_at_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    hop: Hop
-    meta: Metadata | None
-    failure: str
-    reason: str
-    detail: str
-    fingerprint: str
-    stack: str
-    pointer: Pointer | None = None
 
 
 class LetterReader:
@@ -222,38 +196,3 @@ def groups(settings: Settings) -> list[str]:
     ours = (names.strip(topic) for topic in found)
     suffix = f".{DLQ}"
     return sorted(name.removesuffix(suffix) for name in ours if name is not None and name.endswith(suffix))
-
-
-def of_message(group: str, message: Message) -> DeadLetter:
-    """A record of a group's dead-letter topic, whoever wrote it."""
-    headers = retry_headers.of_message(message)
-    ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
-    partition, offset = message.partition() or 0, message.offset() or 0
-    kept = [(name, value) for name, value in headers if not name.startswith(retry_headers.PREFIX)]
-    try:
-        meta = cloudevents.read(message.value(), kept).meta
-    except InvalidEvent:
-        meta = None
-    _, failed_at_ms = message.timestamp()
-    here = Origin("", message.topic() or "", partition, offset)
-    try:
-        hop = retry_headers.read(headers, here, failed_at_ms)
-    except DecodeError:  # somebody else wrote it: it is shown all the same
-        hop = Hop(here, timestamp_ms=failed_at_ms)
-    return DeadLetter(
-        group=group,
-        partition=partition,
-        offset=offset,
-        failed_at_ms=failed_at_ms,
-        key=message.key(),
-        value=message.value(),
-        headers=kept,
-        hop=hop,
-        meta=meta,
-        failure=ours.get("oz_failure", ""),
-        reason=ours.get("oz_reason", ""),
-        detail=ours.get("oz_detail", ""),
-        fingerprint=ours.get("oz_fingerprint", ""),
-        stack=ours.get("oz_stack", ""),
-        pointer=pointers.read(headers),
-    )

@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 from offsetzero.retry.dead_letters import DeadLetter, LetterReader
 from offsetzero.retry.dead_letters import groups as groups_with_dead_letters
 from offsetzero.settings import Settings
-from offsetzero.store import dead_letters
+from offsetzero.store import dead_letter_records
 from offsetzero.store.database import Connection
 from offsetzero.store.dead_letters import Entry
 from offsetzero.store.processed import RAW_SOURCE, short
@@ -138,11 +138,11 @@ def _behind(
 
 
 def _project(topic: DeadLetterTopic, letters: Sequence[DeadLetter]) -> Script[int]:
-    at = yield from dead_letters.positions({(topic.id, letter.partition): topic.name for letter in letters})
+    at = yield from dead_letter_records.positions({(topic.id, letter.partition): topic.name for letter in letters})
     new = [entry_of(letter, topic.id) for letter in letters if letter.offset >= at[topic.id, letter.partition]]
-    added = yield from dead_letters.add(new)
+    added = yield from dead_letter_records.add(new)
     reached = {(topic.id, entry.partition): entry.place + 1 for entry in new}
-    yield from dead_letters.advance(reached)
+    yield from dead_letter_records.advance(reached)
     return added
 
 

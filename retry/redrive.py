@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
 
 from offsetzero.clock import SYSTEM, Clock
-from offsetzero.errors import PublishError, RedriveRefused
+from offsetzero.errors import PublishError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.dead_letters import DeadLetter, LetterReader
@@ -65,7 +64,7 @@ class Progress:
 
 
 class Redrive:
-    """Carries out one action; the caller holds its lock (see `lock`).
+    """Carries out one action; the caller holds its lock (see `redrive_plan.lock`).
 
     Args:
         connection: in autocommit mode.
@@ -243,14 +242,3 @@ def _prepare(group: str, planned: Sequence[Planned]) -> Script[set[int]]:
     }
     yield from runs.requeue_steps([step for number, step in steps.items() if number not in numbers])
     return numbers
-
-
-def lock(connection: Connection, action_id: UUID) -> None:
-    """Be the one process that carries out an action, as long as the connection lasts.
-
-    Raises:
-        RedriveRefused: another one does.
-    """
-    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (f"dlq {action_id}",)).fetchone()
-    if row is None or not row[0]:
-        raise RedriveRefused(f"{action_id} is being carried out by another process")

@@ -104,6 +104,17 @@ def find(connection: Connection, action_id: UUID) -> Action:
     return action
 
 
+def lock(connection: Connection, action_id: UUID) -> None:
+    """Be the one process that carries out an action, as long as the connection lasts.
+
+    Raises:
+        RedriveRefused: another one does.
+    """
+    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (f"dlq {action_id}",)).fetchone()
+    if row is None or not row[0]:
+        raise RedriveRefused(f"{action_id} is being carried out by another process")
+
+
 class Verdict(StrEnum):
     """What canaries say about the rest."""
 

@@ -3,20 +3,19 @@
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offsetzero.cli import dlq_actions, dlq_edit
+from offsetzero.cli import dlq_actions, dlq_edit, dlq_redrive, dlq_view
 from offsetzero.cli.dlq_desk import AsJson, EventType, Fingerprint, One, Since, Tenant, Text, Until, Which
 
 if TYPE_CHECKING:
-    from offsetzero.cli.dlq_payload import Payloads
     from offsetzero.retry.dead_letters import DeadLetter
     from offsetzero.settings import Settings
     from offsetzero.store.dead_letters import Filter, Known
@@ -25,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Dead letters: list, groups, show, export; edit, redrive, discard; audit of who did what.",
 )
-app.command("redrive")(dlq_actions.redrive)
+app.command("redrive")(dlq_redrive.redrive)
 app.command("discard")(dlq_actions.discard)
 app.command("edit")(dlq_edit.edit)
 app.command("audit")(dlq_actions.audit)
@@ -72,7 +71,7 @@ def list_dead_letters(
     wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
     found, total = _find(groups or (), wanted, text, None if as_json else limit)
     if as_json:
-        print(json.dumps([summary(one) for one in found], indent=2))
+        print(json.dumps([dlq_view.summary(one) for one in found], indent=2))
         return
     from offsetzero.cli import rows
 
@@ -85,7 +84,7 @@ def list_dead_letters(
         *("failed_at", "group", "place", "failure", "reason"),
         *("event_type", "event_id", "attempt", "status", "detail"),
     )
-    summaries = [summary(one) for one in found]
+    summaries = [dlq_view.summary(one) for one in found]
     shown = [[str(row[name]) if row[name] not in (None, "") else "-" for name in columns] for row in summaries]
     rows.show(columns, shown, first=5, cut_last=True)
     if total > len(found):
@@ -114,7 +113,7 @@ def count_by_cause(
         found = run(desk.connection, dead_letters.causes(replace(wanted, groups=groups or ())))
     columns = ("group", "failure", "reason", "fingerprint", "count", "first_seen", "last_seen", "detail")
     values = [
-        {name: _at(value) if isinstance(value := getattr(one, name), datetime) else value for name in columns}
+        {name: dlq_view.at(value) if isinstance(value := getattr(one, name), datetime) else value for name in columns}
         for one in found
     ]
     if as_json:
@@ -144,21 +143,21 @@ def show(
     if not config.database_url.get_secret_value():
         one, letter = _without_database(config, group, which)
         with Payloads(config) as payloads:
-            whole = details(one, letter, payloads, None)
+            whole = dlq_view.details(one, letter, payloads, None)
     else:
         with dlq_desk.opened([group]) as desk, Payloads(config) as payloads:
             one = desk.named(group, which)
             edited = run(desk.connection, dead_letter_actions.edited(one.at))
-            whole = details(one, payloads.letters(desk, [one]).get(one.at), payloads, edited)
+            whole = dlq_view.details(one, payloads.letters(desk, [one]).get(one.at), payloads, edited)
             history = run(desk.connection, dead_letters.named(group, one.entry.event_id))
-            whole["history"] = [_step(each) for each in history if each.entry.source == one.entry.source]
+            whole["history"] = [dlq_view.step(each) for each in history if each.entry.source == one.entry.source]
     if as_json:
         print(json.dumps(plain(whole), indent=2))
         return
     for name, value in whole.items():
         if value is None or (name == "payload_hex" and whole["payload"] is not None):
             continue
-        print(f"{name}: {_lines(value)}")
+        print(f"{name}: {dlq_view.lines(value)}")
 
 
 @app.command("export")
@@ -191,54 +190,9 @@ def export(
                 part = found[start : start + _WINDOW]
                 letters = payloads.letters(desk, part)
                 for one in part:
-                    line = plain(details(one, letters.get(one.at), payloads, None))
+                    line = plain(dlq_view.details(one, letters.get(one.at), payloads, None))
                     print(json.dumps(line, ensure_ascii=False), file=file)
     print(f"{len(found):,} dead letters of {group} written", file=sys.stderr)
-
-
-def summary(one: "Known") -> dict[str, Any]:
-    """A dead letter in a line."""
-    entry = one.entry
-    return {
-        "group": entry.group_name,
-        "place": f"{entry.partition}/{entry.place}",
-        "failed_at": _at(entry.failed_at),
-        "event_type": entry.event_type,
-        "event_id": entry.event_id if entry.event_type is not None else None,
-        "run_id": str(entry.run_id) if entry.run_id is not None else None,
-        "tenant_id": entry.tenant_id,
-        "failure": entry.failure,
-        "reason": entry.reason,
-        "detail": entry.detail,
-        "fingerprint": entry.fingerprint,
-        "attempt": entry.attempt,
-        "redriven": entry.redrive_no,
-        "status": str(one.status),
-    }
-
-
-def details(one: "Known", letter: "DeadLetter | None", payloads: "Payloads", edited: bytes | None) -> dict[str, Any]:
-    """All that is known of a dead letter; without its record what the ledger has."""
-    from offsetzero.cli.dlq_payload import as_text
-
-    entry = one.entry
-    whole = {
-        **summary(one),
-        "key": entry.key,
-        "origin": f"{entry.origin_topic}/{entry.origin_partition}@{entry.origin_offset}",
-    }
-    if letter is None:
-        return {**whole, "payload": None, "payload_unreadable": "the log does not have the record any more"}
-    payload, unreadable = payloads.decoded(letter)
-    return {
-        **whole,
-        "headers": {name: as_text(value) for name, value in letter.headers},
-        "payload": payload,
-        "payload_unreadable": unreadable,
-        "payload_edited": payloads.decoded(letter, edited)[0] if edited is not None else None,
-        "payload_hex": letter.value.hex() if letter.value is not None else None,
-        "stack": letter.stack or None,
-    }
 
 
 def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], int]":
@@ -282,31 +236,3 @@ def _with_status(wanted: "Filter", status: Shown) -> "Filter":
     from offsetzero.store.dead_letters import Status
 
     return wanted if status is Shown.ALL else replace(wanted, status=Status(status.value))
-
-
-def _step(one: "Known") -> dict[str, Any]:
-    """A dead letter in the history of its event, and what was done about it."""
-    return {
-        "place": f"{one.entry.partition}/{one.entry.place}",
-        "failed_at": _at(one.entry.failed_at),
-        "reason": one.entry.reason,
-        "redriven": one.entry.redrive_no,
-        "status": str(one.status),
-        "decided_by": one.decided_by,
-        "decided_at": _at(one.decided_at) if one.decided_at is not None else None,
-        "action": str(one.action_id) if one.action_id is not None else None,
-    }
-
-
-def _lines(value: Any) -> str:
-    """A value as text: data as JSON, whose strings are escaped; a stack in its lines."""
-    from offsetzero.cli.dlq_payload import plain
-    from offsetzero.cli.rows import printable
-
-    if isinstance(value, Mapping | list):
-        return json.dumps(plain(value), indent=2, ensure_ascii=False)
-    return "\n".join(printable(line) for line in str(value).splitlines())
-
-
-def _at(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="seconds")

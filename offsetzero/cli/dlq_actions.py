@@ -1,15 +1,10 @@
-"""`offsetzero dlq redrive`, `discard` and `audit`."""
+"""`offsetzero dlq discard` and `audit`, and what they share with `redrive`."""
 
 import json
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
@@ -17,93 +12,10 @@ from offsetzero.cli.dlq_desk import All, AsJson, EventType, Fingerprint, Since, 
 
 if TYPE_CHECKING:
     from offsetzero.cli.dlq_desk import Desk
-    from offsetzero.retry.redrive import Progress, Redrive
-    from offsetzero.store.dead_letter_actions import Action
     from offsetzero.store.dead_letters import Filter
 
 Group = Annotated[str, typer.Argument(help="The group.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what it would be done to.")]
-RATE = 100.0
-CANARY_SECONDS = 3_600.0
-_LOOK_SECONDS = 0.5
-
-
-def redrive(
-    group: Group,
-    which: Which = None,
-    event_type: EventType = None,
-    tenant: Tenant = None,
-    fingerprint: Fingerprint = None,
-    since: Since = None,
-    until: Until = None,
-    text: Text = None,
-    every: All = False,
-    why: Why = "",
-    who: Who = None,
-    dry_run: DryRun = False,
-    rate: Annotated[float, typer.Option("--rate", help="The most in a second.")] = RATE,
-    canary: Annotated[
-        int | None,
-        typer.Option("--canary", metavar="N", help="Send N first, and the rest when enough of them succeed."),
-    ] = None,
-    stop_above: Annotated[
-        str, typer.Option("--stop-above", metavar="SHARE", help="With --canary: send no more when more of them fail.")
-    ] = "5%",
-    canary_seconds: Annotated[
-        float, typer.Option("--canary-seconds", help="With --canary: those that have not ended by then have failed.")
-    ] = CANARY_SECONDS,
-    resume: Annotated[
-        str | None, typer.Option("--resume", metavar="ID", help="Go on with a redrive that was interrupted.")
-    ] = None,
-) -> None:
-    """Send dead letters back to their group: to no other, as first attempts, those of a key in their order.
-
-    Choose them by place or event id, by filters, or with --all; only open ones go. Events of runs that have failed
-    make these queued again. Ctrl-C ends it after what is being sent; it goes on with --resume, also after a crash:
-    nothing is lost, and an event that was sent twice is applied once.
-    """
-    from offsetzero.cli import dlq_desk
-    from offsetzero.errors import ConfigurationError
-    from offsetzero.retry import redrive_plan
-    from offsetzero.store.dead_letter_actions import Kind
-
-    problems = [] if 0 < rate < float("inf") else [f"--rate {rate:g}: it must be more than 0"]
-    problems += [] if canary is None or canary > 0 else [f"--canary {canary}: it must be 1 or more"]
-    problems += [] if canary_seconds > 0 else [f"--canary-seconds {canary_seconds:g}: it must be more than 0"]
-    limit = _share(stop_above, problems)
-    options = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
-    said = {**options, "text": text}
-    if resume is None:
-        _check_choice(which, said, every, why, dry_run, problems)
-    if problems:
-        raise ConfigurationError(problems)
-    wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until)
-    with dlq_desk.opened([group]) as desk:
-        topic = desk.topic(group)
-        if resume is not None:
-            action = redrive_plan.find(desk.connection, _action_id(resume))
-        else:
-            wanted = redrive_plan.sendable(desk.config, topic, wanted)
-            wanted = _choose(desk, group, which, wanted, text)
-            if dry_run:
-                _count(desk, group, wanted, "redriven")
-                return
-            if canary is not None:
-                _check_outcomes(desk, group)
-            begun = redrive_plan.begin(
-                desk.connection,
-                Kind.REDRIVE,
-                group,
-                wanted,
-                who=dlq_desk.operator(who),
-                why=why,
-                chosen=dlq_desk.words(which, **said),
-            )
-            if begun is None:
-                _nothing(desk, group)
-                return
-            action = begun
-        _carry_out(desk, action, rate, canary, limit, canary_seconds)
 
 
 def discard(
@@ -130,15 +42,15 @@ def discard(
     problems: list[str] = []
     options = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
     said = {**options, "text": text}
-    _check_choice(which, said, every, why, dry_run, problems)
+    check_choice(which, said, every, why, dry_run, problems)
     if problems:
         raise ConfigurationError(problems)
     wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until)
     with dlq_desk.opened([group]) as desk:
         wanted = replace(wanted, groups=[group], status=Status.OPEN, free=True)
-        wanted = _choose(desk, group, which, wanted, text)
+        wanted = choose(desk, group, which, wanted, text)
         if dry_run:
-            _count(desk, group, wanted, "discarded")
+            count(desk, group, wanted, "discarded")
             return
         action = redrive_plan.begin(
             desk.connection,
@@ -150,7 +62,7 @@ def discard(
             chosen=dlq_desk.words(which, **said),
         )
         if action is None:
-            _nothing(desk, group)
+            nothing(desk, group)
             return
         redrive_plan.discard(desk.connection, action)
         print(f"{action.letters:,} dead letters of {group} discarded ({action.id}).")
@@ -195,135 +107,12 @@ def audit(
         rows.show(columns, lines, first=8, right={"letters", "done"})
 
 
-def _carry_out(
-    desk: "Desk", action: "Action", rate: float, canary: int | None, limit: float, canary_seconds: float
-) -> None:
-    from offsetzero.errors import PublishError
-    from offsetzero.producers.log import LogProducer
-    from offsetzero.retry import redrive as sending
-    from offsetzero.retry.dead_letters import LetterReader
-    from offsetzero.store import dead_letter_actions
-    from offsetzero.store.script import run
-    from offsetzero.topics.names import Names
+def choose(desk: "Desk", group: str, which: Sequence[str] | None, wanted: "Filter", text: str | None) -> "Filter":
+    """Narrow a filter to dead letters that were named, or that have a text.
 
-    names = Names(desk.config.kafka.namespace)
-    again = f"offsetzero dlq redrive {action.group} --resume {action.id}"
-    sending.lock(desk.connection, action.id)
-    with (
-        _stopped_by_signals() as stop,
-        _bar(action) as tell,
-        LogProducer(desk.config, delivery_timeout=30.0) as producer,
-        LetterReader(desk.config) as reader,
-    ):
-        work = sending.Redrive(desk.connection, producer, reader, names, action, rate=rate, progress=tell, stop=stop)
-        try:
-            sent = work.send(canary)
-            refused = _await_canaries(desk, action, sent, limit, canary_seconds, stop) if canary and sent else None
-            if refused is None:
-                work.send()
-        except PublishError as error:
-            raise PublishError(
-                f"{error}\n{_told(action, work)}; what is left is for later: {again}", retriable=error.retriable
-            ) from error
-        if refused is not None:
-            left = run(desk.connection, dead_letter_actions.release(action.id))
-            run(desk.connection, dead_letter_actions.end(action.id, refused))
-            print(f"{_told(action, work)}. Stopped: {refused}. {left:,} were not sent, and are open.", file=sys.stderr)
-            raise typer.Exit(1)
-    if stop.is_set():
-        print(f"{_told(action, work)}. Interrupted; it goes on with: {again}", file=sys.stderr)
-        raise typer.Exit(130)
-    run(desk.connection, dead_letter_actions.end(action.id))
-    print(
-        f"{_told(action, work)}. `offsetzero dlq list {action.group} --status redriven` shows what is not applied yet."
-    )
-
-
-def _await_canaries(
-    desk: "Desk", action: "Action", sent: Sequence[int], limit: float, seconds: float, stop: threading.Event
-) -> str | None:
-    """Wait until the canaries tell; gives why the rest must stay, None when it may follow."""
-    from offsetzero.clock import SYSTEM
-    from offsetzero.retry.redrive_plan import Verdict, judge
-    from offsetzero.store import dead_letter_actions
-    from offsetzero.store.script import run
-
-    deadline, told = SYSTEM.monotonic() + seconds, ""
-    while not stop.is_set():
-        outcomes = run(desk.connection, dead_letter_actions.outcomes(action.id, sent))
-        verdict = judge(len(sent), outcomes, limit)
-        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "none has ended"
-        if said != told:
-            told = said
-            print(f"Canaries: {len(sent)} sent, {said}", file=sys.stderr)
-        if verdict is Verdict.GO:
-            return None
-        if verdict is Verdict.STOP or SYSTEM.monotonic() > deadline:
-            return f"of {len(sent)} canaries: {said}; more than {limit:.0%} failed, or did not end in {seconds:g} s"
-        stop.wait(_LOOK_SECONDS)
-    return None
-
-
-def _told(action: "Action", work: "Redrive") -> str:
-    done = work.progress
-    said = f"{done.sent:,} dead letters sent to {action.group}"
-    if done.ended:
-        said += f", {done.ended:,} had been sent and have ended"
-    if done.gone:
-        said += f", {done.gone:,} are not in the log any more and stay open"
-    if done.refused:
-        said += f", {done.refused:,} were refused and stay open ({done.reason})"
-    return said
-
-
-@contextmanager
-def _bar(action: "Action") -> "Iterator[Callable[[Progress], None]]":
-    """A progress bar in a terminal, on standard error; elsewhere the end says all."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, disable=not console.is_terminal) as shown:
-        task = shown.add_task(f"redrive {action.group}", total=action.letters, completed=action.done, rate="")
-
-        def tell(progress: "Progress") -> None:
-            speed = shown.tasks[0].speed
-            shown.update(
-                task, completed=action.done + progress.done, rate=f"{speed:,.0f}/s" if speed is not None else ""
-            )
-
-        yield tell
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM: what is under way is awaited and marked first. A second one ends at once."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-    for number in before:
-        signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _choose(desk: "Desk", group: str, which: Sequence[str] | None, wanted: "Filter", text: str | None) -> "Filter":
+    Raises:
+        RedriveRefused: one that was named cannot be taken.
+    """
     from offsetzero.cli import dlq_desk
     from offsetzero.retry import redrive_plan
 
@@ -334,34 +123,25 @@ def _choose(desk: "Desk", group: str, which: Sequence[str] | None, wanted: "Filt
     return dlq_desk.with_text(desk, wanted, text)
 
 
-def _check_choice(
+def check_choice(
     which: Sequence[str] | None, said: dict[str, str | None], every: bool, why: str, dry_run: bool, problems: list[str]
 ) -> None:
+    """Add to the problems what is missing: which dead letters, and why."""
     if not which and not every and not any(value is not None for value in said.values()):
         problems.append("which dead letters? Name places or event ids, a filter such as --fingerprint, or --all")
     if not why.strip() and not dry_run:
         problems.append("--why: say the reason; it is kept in the audit")
 
 
-def _check_outcomes(desk: "Desk", group: str) -> None:
-    from offsetzero.errors import RedriveRefused
-    from offsetzero.store import dead_letter_actions
-    from offsetzero.store.script import run
-
-    if not run(desk.connection, dead_letter_actions.keeps_outcomes(group)):
-        raise RedriveRefused(
-            f"--canary: group {group} writes no outcomes into this database, so nobody can tell how canaries end"
-        )
-
-
-def _count(desk: "Desk", group: str, wanted: "Filter", what: str) -> None:
+def count(desk: "Desk", group: str, wanted: "Filter", what: str) -> None:
+    """Say how many are meant."""
     from offsetzero.store import dead_letters
     from offsetzero.store.script import run
 
     print(f"{run(desk.connection, dead_letters.count(wanted)):,} dead letters of {group} would be {what}.")
 
 
-def _nothing(desk: "Desk", group: str) -> None:
+def nothing(desk: "Desk", group: str) -> None:
     """Say so, and name what an interrupted action has taken."""
     from offsetzero.store import dead_letter_actions
     from offsetzero.store.script import run
@@ -373,22 +153,3 @@ def _nothing(desk: "Desk", group: str) -> None:
             f"offsetzero dlq redrive {group} --resume {one.id}",
             file=sys.stderr,
         )
-
-
-def _share(text: str, problems: list[str]) -> float:
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        problems.append(f"--stop-above {text}: give a share, such as 5% or 0.05")
-    return share
-
-
-def _action_id(text: str) -> UUID:
-    from offsetzero.errors import ConfigurationError
-
-    try:
-        return UUID(text)
-    except ValueError:
-        raise ConfigurationError(f"--resume {text}: give the id that `offsetzero dlq audit` shows") from None

@@ -1,0 +1,212 @@
+"""`offsetzero dlq redrive`: dead letters back to their group, with canaries, at a rate, interruptible."""
+
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from offsetzero.cli import dlq_actions, dlq_bar
+from offsetzero.cli.dlq_actions import DryRun, Group
+from offsetzero.cli.dlq_desk import All, EventType, Fingerprint, Since, Tenant, Text, Until, Which, Who, Why
+
+if TYPE_CHECKING:
+    from offsetzero.cli.dlq_desk import Desk
+    from offsetzero.retry.redrive import Redrive
+    from offsetzero.store.dead_letter_actions import Action
+
+RATE = 100.0
+CANARY_SECONDS = 3_600.0
+_LOOK_SECONDS = 0.5
+
+
+def redrive(
+    group: Group,
+    which: Which = None,
+    event_type: EventType = None,
+    tenant: Tenant = None,
+    fingerprint: Fingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    text: Text = None,
+    every: All = False,
+    why: Why = "",
+    who: Who = None,
+    dry_run: DryRun = False,
+    rate: Annotated[float, typer.Option("--rate", help="The most in a second.")] = RATE,
+    canary: Annotated[
+        int | None,
+        typer.Option("--canary", metavar="N", help="Send N first, and the rest when enough of them succeed."),
+    ] = None,
+    stop_above: Annotated[
+        str, typer.Option("--stop-above", metavar="SHARE", help="With --canary: send no more when more of them fail.")
+    ] = "5%",
+    canary_seconds: Annotated[
+        float, typer.Option("--canary-seconds", help="With --canary: those that have not ended by then have failed.")
+    ] = CANARY_SECONDS,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="ID", help="Go on with a redrive that was interrupted.")
+    ] = None,
+) -> None:
+    """Send dead letters back to their group: to no other, as first attempts, those of a key in their order.
+
+    Choose them by place or event id, by filters, or with --all; only open ones go. Events of runs that have failed
+    make these queued again. Ctrl-C ends it after what is being sent; it goes on with --resume, also after a crash:
+    nothing is lost, and an event that was sent twice is applied once.
+    """
+    from offsetzero.cli import dlq_desk
+    from offsetzero.errors import ConfigurationError
+    from offsetzero.retry import redrive_plan
+    from offsetzero.store.dead_letter_actions import Kind
+
+    problems = [] if 0 < rate < float("inf") else [f"--rate {rate:g}: it must be more than 0"]
+    problems += [] if canary is None or canary > 0 else [f"--canary {canary}: it must be 1 or more"]
+    problems += [] if canary_seconds > 0 else [f"--canary-seconds {canary_seconds:g}: it must be more than 0"]
+    limit = _share(stop_above, problems)
+    options = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
+    said = {**options, "text": text}
+    if resume is None:
+        dlq_actions.check_choice(which, said, every, why, dry_run, problems)
+    if problems:
+        raise ConfigurationError(problems)
+    wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until)
+    with dlq_desk.opened([group]) as desk:
+        topic = desk.topic(group)
+        if resume is not None:
+            action = redrive_plan.find(desk.connection, _action_id(resume))
+        else:
+            wanted = redrive_plan.sendable(desk.config, topic, wanted)
+            wanted = dlq_actions.choose(desk, group, which, wanted, text)
+            if dry_run:
+                dlq_actions.count(desk, group, wanted, "redriven")
+                return
+            if canary is not None:
+                _check_outcomes(desk, group)
+            begun = redrive_plan.begin(
+                desk.connection,
+                Kind.REDRIVE,
+                group,
+                wanted,
+                who=dlq_desk.operator(who),
+                why=why,
+                chosen=dlq_desk.words(which, **said),
+            )
+            if begun is None:
+                dlq_actions.nothing(desk, group)
+                return
+            action = begun
+        _carry_out(desk, action, rate, canary, limit, canary_seconds)
+
+
+def _carry_out(
+    desk: "Desk", action: "Action", rate: float, canary: int | None, limit: float, canary_seconds: float
+) -> None:
+    from offsetzero.errors import PublishError
+    from offsetzero.producers.log import LogProducer
+    from offsetzero.retry import redrive as sending
+    from offsetzero.retry import redrive_plan
+    from offsetzero.retry.dead_letters import LetterReader
+    from offsetzero.store import dead_letter_actions
+    from offsetzero.store.script import run
+    from offsetzero.topics.names import Names
+
+    names = Names(desk.config.kafka.namespace)
+    again = f"offsetzero dlq redrive {action.group} --resume {action.id}"
+    redrive_plan.lock(desk.connection, action.id)
+    with (
+        dlq_bar.stopped_by_signals() as stop,
+        dlq_bar.bar(action) as tell,
+        LogProducer(desk.config, delivery_timeout=30.0) as producer,
+        LetterReader(desk.config) as reader,
+    ):
+        work = sending.Redrive(desk.connection, producer, reader, names, action, rate=rate, progress=tell, stop=stop)
+        try:
+            sent = work.send(canary)
+            refused = _await_canaries(desk, action, sent, limit, canary_seconds, stop) if canary and sent else None
+            if refused is None:
+                work.send()
+        except PublishError as error:
+            raise PublishError(
+                f"{error}\n{_told(action, work)}; what is left is for later: {again}", retriable=error.retriable
+            ) from error
+        if refused is not None:
+            left = run(desk.connection, dead_letter_actions.release(action.id))
+            run(desk.connection, dead_letter_actions.end(action.id, refused))
+            print(f"{_told(action, work)}. Stopped: {refused}. {left:,} were not sent, and are open.", file=sys.stderr)
+            raise typer.Exit(1)
+    if stop.is_set():
+        print(f"{_told(action, work)}. Interrupted; it goes on with: {again}", file=sys.stderr)
+        raise typer.Exit(130)
+    run(desk.connection, dead_letter_actions.end(action.id))
+    print(
+        f"{_told(action, work)}. `offsetzero dlq list {action.group} --status redriven` shows what is not applied yet."
+    )
+
+
+def _await_canaries(
+    desk: "Desk", action: "Action", sent: Sequence[int], limit: float, seconds: float, stop: threading.Event
+) -> str | None:
+    """Wait until the canaries tell; gives why the rest must stay, None when it may follow."""
+    from offsetzero.clock import SYSTEM
+    from offsetzero.retry.redrive_plan import Verdict, judge
+    from offsetzero.store import dead_letter_actions
+    from offsetzero.store.script import run
+
+    deadline, told = SYSTEM.monotonic() + seconds, ""
+    while not stop.is_set():
+        outcomes = run(desk.connection, dead_letter_actions.outcomes(action.id, sent))
+        verdict = judge(len(sent), outcomes, limit)
+        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "none has ended"
+        if said != told:
+            told = said
+            print(f"Canaries: {len(sent)} sent, {said}", file=sys.stderr)
+        if verdict is Verdict.GO:
+            return None
+        if verdict is Verdict.STOP or SYSTEM.monotonic() > deadline:
+            return f"of {len(sent)} canaries: {said}; more than {limit:.0%} failed, or did not end in {seconds:g} s"
+        stop.wait(_LOOK_SECONDS)
+    return None
+
+
+def _told(action: "Action", work: "Redrive") -> str:
+    done = work.progress
+    said = f"{done.sent:,} dead letters sent to {action.group}"
+    if done.ended:
+        said += f", {done.ended:,} had been sent and have ended"
+    if done.gone:
+        said += f", {done.gone:,} are not in the log any more and stay open"
+    if done.refused:
+        said += f", {done.refused:,} were refused and stay open ({done.reason})"
+    return said
+
+
+def _check_outcomes(desk: "Desk", group: str) -> None:
+    from offsetzero.errors import RedriveRefused
+    from offsetzero.store import dead_letter_actions
+    from offsetzero.store.script import run
+
+    if not run(desk.connection, dead_letter_actions.keeps_outcomes(group)):
+        raise RedriveRefused(
+            f"--canary: group {group} writes no outcomes into this database, so nobody can tell how canaries end"
+        )
+
+
+def _share(text: str, problems: list[str]) -> float:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        problems.append(f"--stop-above {text}: give a share, such as 5% or 0.05")
+    return share
+
+
+def _action_id(text: str) -> UUID:
+    from offsetzero.errors import ConfigurationError
+
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ConfigurationError(f"--resume {text}: give the id that `offsetzero dlq audit` shows") from None

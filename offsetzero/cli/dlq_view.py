@@ -1,0 +1,85 @@
+"""Dead letters as `offsetzero dlq` shows them."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from offsetzero.cli.dlq_payload import Payloads
+    from offsetzero.retry.dead_letters import DeadLetter
+    from offsetzero.store.dead_letters import Known
+
+
+def summary(one: "Known") -> dict[str, Any]:
+    """A dead letter in a line."""
+    entry = one.entry
+    return {
+        "group": entry.group_name,
+        "place": f"{entry.partition}/{entry.place}",
+        "failed_at": at(entry.failed_at),
+        "event_type": entry.event_type,
+        "event_id": entry.event_id if entry.event_type is not None else None,
+        "run_id": str(entry.run_id) if entry.run_id is not None else None,
+        "tenant_id": entry.tenant_id,
+        "failure": entry.failure,
+        "reason": entry.reason,
+        "detail": entry.detail,
+        "fingerprint": entry.fingerprint,
+        "attempt": entry.attempt,
+        "redriven": entry.redrive_no,
+        "status": str(one.status),
+    }
+
+
+def details(one: "Known", letter: "DeadLetter | None", payloads: "Payloads", edited: bytes | None) -> dict[str, Any]:
+    """All that is known of a dead letter; without its record what the ledger has."""
+    from offsetzero.cli.dlq_payload import as_text
+
+    entry = one.entry
+    whole = {
+        **summary(one),
+        "key": entry.key,
+        "origin": f"{entry.origin_topic}/{entry.origin_partition}@{entry.origin_offset}",
+    }
+    if letter is None:
+        return {**whole, "payload": None, "payload_unreadable": "the log does not have the record any more"}
+    payload, unreadable = payloads.decoded(letter)
+    return {
+        **whole,
+        "headers": {name: as_text(value) for name, value in letter.headers},
+        "payload": payload,
+        "payload_unreadable": unreadable,
+        "payload_edited": payloads.decoded(letter, edited)[0] if edited is not None else None,
+        "payload_hex": letter.value.hex() if letter.value is not None else None,
+        "stack": letter.stack or None,
+    }
+
+
+def step(one: "Known") -> dict[str, Any]:
+    """A dead letter in the history of its event, and what was done about it."""
+    return {
+        "place": f"{one.entry.partition}/{one.entry.place}",
+        "failed_at": at(one.entry.failed_at),
+        "reason": one.entry.reason,
+        "redriven": one.entry.redrive_no,
+        "status": str(one.status),
+        "decided_by": one.decided_by,
+        "decided_at": at(one.decided_at) if one.decided_at is not None else None,
+        "action": str(one.action_id) if one.action_id is not None else None,
+    }
+
+
+def lines(value: Any) -> str:
+    """A value as text: data as JSON, whose strings are escaped; a stack in its lines."""
+    from offsetzero.cli.dlq_payload import plain
+    from offsetzero.cli.rows import printable
+
+    if isinstance(value, Mapping | list):
+        return json.dumps(plain(value), indent=2, ensure_ascii=False)
+    return "\n".join(printable(line) for line in str(value).splitlines())
+
+
+def at(time: datetime) -> str:
+    """A time, in UTC, to the second."""
+    return time.astimezone(UTC).isoformat(timespec="seconds")
