@@ -83,6 +83,8 @@ class ConsumerGroup:
             is rolled back, and its record is retried as `handler-timeout`. None for no limit.
         start: where a new group begins in the partitions that its sources have then: at the `earliest` record that is
             kept, or behind the `latest`. What comes later (partitions, sources, retries) is read from its beginning.
+        ordering: whether events of one key keep their order when one of them is retried: those behind it wait for it,
+            as `key` has it, or go on (`none`). Groups with transactional=True, or per_key over 1, have none.
         attempts: how often a transient failure is tried in the process, a second apart, before its record goes to a
             retry tier; each try is the same `ctx.attempt`.
         rules: what failures are, by the class of the exception: a class of the taxonomy, or a function that makes a
@@ -106,6 +108,7 @@ class ConsumerGroup:
         per_tenant: int | None = None,
         timeout: float | None = None,
         start: Literal["earliest", "latest"] = "earliest",
+        ordering: Literal["key", "none"] = "key",
         attempts: int = 1,
         rules: Rules = NO_RULES,
     ) -> None:
@@ -132,6 +135,8 @@ class ConsumerGroup:
             raise ConfigurationError(f"group {name}: step=True needs the database, where runs and their steps are")
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"group {name}: start is {start!r}; it must be 'earliest' or 'latest'")
+        if ordering not in ("key", "none"):
+            raise ConfigurationError(f"group {name}: ordering is {ordering!r}; it must be 'key' or 'none'")
         if start == "latest" and not database:
             raise ConfigurationError(
                 f"group {name}: start='latest' needs the database: only a row there tells a new group from one whose"
@@ -145,6 +150,7 @@ class ConsumerGroup:
         self.per_tenant = per_tenant
         self.timeout = timeout
         self.start = start
+        self.ordering = ordering
         self.rules = dict(rules)
         self.routes: dict[str, Route] = {}
         self.tombstones: Route | None = None
@@ -285,6 +291,11 @@ class ConsumerGroup:
     def concurrency(self, settings: Settings) -> int:
         """How many records one process handles at once."""
         return 1 if self.transactional else self._concurrency or settings.groups.concurrency
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the order of a key survives retries."""
+        return self.ordering == "key" and self.per_key == 1 and not self.transactional
 
     @property
     def is_async(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import TopicPartition
 
+from offsetzero.consumers.order import Copy, Order, Version
 from offsetzero.retry.failures import Failure
 
 OVERHEAD = 500
@@ -21,6 +22,8 @@ class PauseReason(StrEnum):
     """This member does not own the partition of the same number of every topic of the group."""
     OPENING = "opening"
     """Where to begin is not known yet."""
+    COPIES = "copies"
+    """What waits in the retry topics of its number is not known yet."""
     BACK_PRESSURE = "back-pressure"
     WAITING = "waiting"
     SPAN = "span"
@@ -37,6 +40,7 @@ class Record:
         "appended",
         "broken",
         "calls",
+        "copy",
         "done",
         "due",
         "failed",
@@ -44,9 +48,11 @@ class Record:
         "header_values",
         "kept",
         "key",
+        "moved",
         "offset",
         "outgrown",
         "owned",
+        "parking",
         "prepared",
         "provider",
         "size",
@@ -86,6 +92,9 @@ class Record:
         self.calls = 0  # of its handler that have failed in this process, and are to be followed by another
         self.outgrown = 0  # places that were too small for it when it was to be retried or dead-lettered
         self.appended = False  # the copy in the retry or dead-letter topic is acknowledged
+        self.moved: Version | None = None  # which copy it is then, in a retry topic
+        self.parking = False  # it is being appended to the first tier, for its key waits
+        self.copy: Copy | None = None  # what it is among those that wait, when it was read from a retry topic
 
     def keep(self, prepared: Any) -> None:
         """Remember what `prepare` returned, so that a transaction that must be repeated repeats only itself."""
@@ -96,6 +105,11 @@ class Record:
         """Let go of the payload: a done record stays known by its offset until those before it are done."""
         self.value = self.kept = self.failed = None  # a failure's traceback would hold all that it was raised over
         self.header_names = self.header_values = ()
+
+    @property
+    def order(self) -> Order:
+        """Of the source partition that it comes from."""
+        return self.owned.order if self.copy is None else self.copy.order
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
@@ -144,6 +158,10 @@ class OwnedPartition:
         unproven: the database does not know yet that Kafka has held an offset of this partition.
         resume_at: where an earlier stay of this member ended, when the partition was with it all the time.
         pauses: why nothing is fetched.
+        order: of a source, what waits in retry topics of its records.
+        orders: of a retry partition, the orders of all sources of its number, by the id of the topic.
+        tiers: of a source, the retry partitions of its number.
+        until: of a retry partition, how far it must have been read before its sources are.
         due: when its last record may run (monotonic seconds), where none may before those ahead of it.
     """
 
@@ -155,13 +173,17 @@ class OwnedPartition:
         "committed",
         "due",
         "gone",
+        "order",
+        "orders",
         "partition",
         "pauses",
         "position",
         "resume_at",
+        "tiers",
         "topic",
         "topic_id",
         "unproven",
+        "until",
     )
 
     def __init__(self, topic: str, topic_id: str, partition: int, resume_at: int | None = None) -> None:
@@ -175,8 +197,12 @@ class OwnedPartition:
         self.resume_at = resume_at
         self.committed: int | None = None
         self.unproven = False
+        self.order = Order(self)
+        self.orders: dict[bytes, Order] = {}
+        self.tiers: Sequence[OwnedPartition] = ()
+        self.until = 0
         self.due = 0.0
-        self._undone: deque[Record] = deque()
+        self._undone: deque[Record | Copy] = deque()
         self._kept = 0  # records, when done ones were last let go
         self._forgotten = -1  # the highest offset of these
 
@@ -195,7 +221,7 @@ class OwnedPartition:
         self.position = offset
         self.committed = committed
 
-    def deliver(self, record: Record) -> None:
+    def deliver(self, record: Record | Copy) -> None:
         """Note a record that was read; records come in the order of their offsets."""
         self._undone.append(record)
         self.position = record.offset + 1
@@ -215,13 +241,13 @@ class OwnedPartition:
             undone.popleft()
         return undone[0].offset if undone else self.position
 
-    def head(self) -> Record | None:
+    def head(self) -> Record | Copy | None:
         """The lowest record that is not done."""
         return next((record for record in self._undone if not record.done), None)
 
-    def begun(self, running: Collection[Record]) -> int:
+    def begun(self, running: Collection[int]) -> int:
         """The highest offset that is done or running, -1 for none: what comes behind it was not begun."""
-        begun = next((one.offset for one in reversed(self._undone) if one.done or one in running), -1)
+        begun = next((one.offset for one in reversed(self._undone) if one.done or one.offset in running), -1)
         return max(begun, self._forgotten) if self._undone and self._undone[0].offset < self._forgotten else begun
 
     def forget_done(self, limit: int) -> None:
@@ -234,7 +260,7 @@ class OwnedPartition:
         """
         if len(self._undone) <= max(limit, 2 * self._kept):
             return
-        kept: deque[Record] = deque()
+        kept: deque[Record | Copy] = deque()
         for record in self._undone:
             if record.done:
                 self._forgotten = max(self._forgotten, record.offset)

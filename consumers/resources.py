@@ -16,7 +16,7 @@ from offsetzero.store.database import AsyncPool, Pool, async_pool, pool
 from offsetzero.store.starts import Place
 from offsetzero.topics import cluster, lag, offsets
 from offsetzero.topics.admin import ANSWER_SECONDS, client
-from offsetzero.topics.catalogue import SCHEMAS, TOPICS, group_topics
+from offsetzero.topics.catalogue import REDRIVE, SCHEMAS, TOPICS, group_topics
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed
 
@@ -101,7 +101,7 @@ class Resources:
         return any(member.id == member_id for member in lag.group_state(self._settings, group).members)
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
-        """The ids of the group's source and retry topics; its own are made if missing.
+        """The ids of the group's source, retry and redrive topics; its own are made if missing.
 
         Raises:
             TopicError: a source is missing, or a topic cannot be used as it is.
@@ -109,4 +109,4 @@ class Resources:
         partitions = cluster.partition_count(self._settings, sources)
         own = group_topics(group, partitions, tiers)
         cluster.ensure(self._settings, [*own, *(topic for topic in TOPICS if topic.name == SCHEMAS)])
-        return cluster.topic_ids(self._settings, [*sources, *(f"{group}.{tier}" for tier in tiers)])
+        return cluster.topic_ids(self._settings, [*sources, *(f"{group}.{tier}" for tier in [*tiers, REDRIVE])])

@@ -20,6 +20,7 @@ from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.making import MAX_THREADS, Maker
+from offsetzero.consumers.working.parking import Parking
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.transactional import MAX_RECORDS, OutputAppender, Outputs
@@ -31,6 +32,7 @@ from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool
+from offsetzero.topics.catalogue import REDRIVE
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
@@ -80,7 +82,7 @@ class GroupRuntime:
         self._names = Names(settings.kafka.namespace)
         self._sources = group.topics()
         self._policy = group.policy(settings)
-        self._retries = [f"{group.name}.{tier.name}" for tier in self._policy.tiers]
+        self._retries = [*(f"{group.name}.{tier.name}" for tier in self._policy.tiers), f"{group.name}.{REDRIVE}"]
         self.started = threading.Event()
         """Set once the group's topics exist and it has been asked to join."""
         self._stopping = threading.Event()
@@ -166,6 +168,7 @@ class GroupRuntime:
                     self._clock,
                     resources.spawn,
                 ),
+                Parking(group.name, self._retries[0], producer, self._names, self._clock, self._refusals),
                 commits,
                 in_order=group.transactional,
             )
@@ -218,7 +221,8 @@ class GroupRuntime:
         if group.transactional:
             return Dispatcher(self._clock, PartitionLanes(), MAX_RECORDS, whole=False)
         lanes = KeyLanes(group.per_key, group.per_tenant, tenant_of)
-        return Dispatcher(self._clock, lanes, group.batched.size if group.batched else 0)
+        size = group.batched.size if group.batched else 0
+        return Dispatcher(self._clock, lanes, size, ordered=group.keeps_order)
 
     def _set_up(self, connections: Pool) -> None:
         if self._group.on_setup is not None:

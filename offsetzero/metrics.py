@@ -110,6 +110,9 @@ HANDLER_SECONDS = Durations(
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 RETRIES = Counter("offsetzero_retries", "Records appended to a retry topic", ["group", "tier", "failure"])
+PARKED = Counter(
+    "offsetzero_parked", "Records appended to the first tier because an earlier one of their key waits", ["group"]
+)
 DEAD_LETTERS = Counter("offsetzero_dead_letters", "Records appended to the dead-letter topic", ["group", "failure"])
 DEAD_LETTERS_OPEN = Rows(
     "offsetzero_dead_letters_open", "Dead letters that no operator has redriven or discarded", ["failure"]

@@ -17,11 +17,14 @@ class Assignment:
     librdkafka#3337). A stay that ends never comes back: the same partition gets another object.
 
     Args:
-        topics: every source and retry topic of the group, as the catalogue names it, with its id.
+        sources: the source topics of the group, as the catalogue names them, with their ids.
+        retries: its retry topics, likewise.
     """
 
-    def __init__(self, topics: Mapping[str, str]) -> None:
-        self._topics = dict(topics)
+    def __init__(self, sources: Mapping[str, str], retries: Mapping[str, str]) -> None:
+        self._sources = list(sources)
+        self._retries = list(retries)
+        self._topics = {**sources, **retries}
         self._stays: dict[Place, OwnedPartition] = {}
 
     def add(self, places: Iterable[Place]) -> list[OwnedPartition]:
@@ -37,6 +40,8 @@ class Assignment:
         ready = [stay for stay in self._stays.values() if stay.partition in complete]
         for stay in ready:
             stay.pauses.discard(PauseReason.SIBLINGS)
+        for number in complete:
+            self._link(number)
         return ready
 
     def ending(self, places: Iterable[Place]) -> list[OwnedPartition]:
@@ -78,6 +83,16 @@ class Assignment:
     def is_complete(self, number: int) -> bool:
         """Whether this partition of every topic of the group is owned."""
         return all((topic, number) in self._stays for topic in self._topics)
+
+    def _link(self, number: int) -> None:
+        """Have the retry partitions of a number know its sources, and these know them."""
+        sources = [self._stays[topic, number] for topic in self._sources]
+        tiers = [self._stays[topic, number] for topic in self._retries]
+        orders = {stay.topic_id.encode(): stay.order for stay in sources}
+        for stay in sources:
+            stay.tiers = tiers
+        for stay in tiers:
+            stay.orders = orders
 
     def _begin(self, place: Place, resume_at: int | None) -> OwnedPartition:
         topic, number = place

@@ -29,7 +29,8 @@ class Membership:
     """What one member of a group owns; belongs to the polling thread, like the callbacks that it is given to.
 
     Args:
-        topics: every source and retry topic of the group, by our names, with its id.
+        sources: the source topics of the group, by our names, with their ids.
+        retries: its retry topics, likewise.
         group: for messages.
         names: of topics on the cluster.
         dispatcher: has the records of the partitions.
@@ -37,11 +38,13 @@ class Membership:
         commits: commits.
         clock: bounds waits.
         lost: called when partitions are lost, to give up appends on behalf of them.
+        ahead: whether sources are read only once it is known what waits in the retry topics.
     """
 
     def __init__(
         self,
-        topics: Mapping[str, str],
+        sources: Mapping[str, str],
+        retries: Mapping[str, str],
         group: str,
         names: Names,
         dispatcher: Dispatcher,
@@ -49,10 +52,14 @@ class Membership:
         commits: Commits,
         clock: Clock,
         lost: Callable[[], None],
+        *,
+        ahead: bool,
     ) -> None:
         self.live: dict[tuple[str, int], OwnedPartition] = {}
         """The stays that records are taken of, by the topic's name on the cluster and the partition."""
-        self._topics = topics
+        self._topics = {**sources, **retries}
+        self._retries = frozenset(retries)
+        self._ahead = ahead
         self._group = group
         self._names = names
         self._dispatcher = dispatcher
@@ -60,7 +67,8 @@ class Membership:
         self._commits = commits
         self._clock = clock
         self._lost = lost
-        self._assignment = Assignment(topics)
+        self._assignment = Assignment(sources, retries)
+        self._reading_ahead: list[tuple[OwnedPartition, int]] = []  # sources, with the ends of their logs
         self._begun: list[tuple[OwnedPartition, Facts]] = []  # known, and the client has not begun with them
         self._doubted: dict[OwnedPartition, str] = {}
         self._late: dict[OwnedPartition, tuple[float, str]] = {}  # until when it may be so, and what is wrong
@@ -74,7 +82,7 @@ class Membership:
     @property
     def is_waiting(self) -> bool:
         """Whether the answer to a question is awaited, so that the polling thread should not sleep long."""
-        return bool(self._begun) or any(one.is_opening for one in self._assignment.stays())
+        return bool(self._begun or self._reading_ahead) or any(one.is_opening for one in self._assignment.stays())
 
     def tend(self) -> None:
         """Let partitions be read whose beginning is known by now, and commit when the topics' ids are.
@@ -84,8 +92,12 @@ class Membership:
         """
         if found := [*self._begun, *self._opening.answers()]:
             self._begun = []
-            self._fetching.resume([(stay, facts.high) for stay, facts in found if self._open(stay, facts)])
+            opened = [(stay, facts.high) for stay, facts in found if self._open(stay, facts)]
+            self._fetching.resume([(stay, high) for stay, high in opened if not stay.pauses])
+            self._reading_ahead += [(stay, high) for stay, high in opened if stay.pauses]
             self._commits.commit(self._consumer, [stay for stay, _ in found])
+        if self._reading_ahead:
+            self._begin_sources()
         if (ids := self._opening.ids()) is not None:
             self._check(ids)
             self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()))
@@ -192,8 +204,30 @@ class Membership:
             self._opening.confirm([stay.place])
             stay.unproven = False
         stay.pauses.discard(PauseReason.OPENING)
+        stay.until = facts.high
+        if self._ahead and stay.topic not in self._retries:
+            stay.pauses.add(PauseReason.COPIES)
         self.live[self._names.topic(stay.topic), stay.partition] = stay
         return True
+
+    def _begin_sources(self) -> None:
+        """Read sources, and let copies run, when the retry partitions were read up to where they ended at first.
+
+        All that was acknowledged to an earlier owner lies before that.
+        """
+        rest, known = [], []
+        for stay, high in self._reading_ahead:
+            if not stay.active:
+                continue
+            if all(tier.position is not None and tier.position >= tier.until for tier in stay.tiers):
+                stay.pauses.discard(PauseReason.COPIES)
+                for order in stay.tiers[0].orders.values():
+                    order.is_complete = True
+                known.append((stay, high))
+            else:
+                rest.append((stay, high))
+        self._reading_ahead = rest
+        self._fetching.resume([(stay, high) for stay, high in known if not stay.pauses])
 
     def _check(self, ids: Mapping[str, str]) -> None:
         for topic, known in self._topics.items():

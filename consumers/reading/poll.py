@@ -1,20 +1,23 @@
 """The polling thread: fetches, serves rebalances, commits. Nothing that handlers do may stop it (design section 6)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
+from offsetzero.consumers.order import UNMOVED, Copy, Order
 from offsetzero.consumers.reading import protocol
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.fetching import Fetching
+from offsetzero.consumers.reading.marks import Mark, read_mark
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.parking import Parking
 from offsetzero.errors import GroupStopped
 from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings
@@ -28,14 +31,6 @@ CLOSE_SECONDS = 5.0  # for the last commit's answer
 _STOPS = frozenset({KafkaError._FATAL, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 log = logs.get(__name__)
-
-
-def due_ms(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """The header `oz_due` (wall time, milliseconds); 0 when it is not there or cannot be read."""
-    for name, value in headers:
-        if name == "oz_due" and value is not None:
-            return int(value) if value.isdigit() and len(value) <= 18 else 0
-    return 0
 
 
 class PollLoop:
@@ -53,6 +48,7 @@ class PollLoop:
         lost: called when partitions are lost, to give up appends on behalf of them.
         make_consumer: makes the client.
         opening: finds out where partitions begin.
+        parking: appends records whose key waits.
         commits: commits offsets; by default the consumer does.
         in_order: whether retry records, too, are handed over in the order of their offsets.
     """
@@ -70,13 +66,13 @@ class PollLoop:
         lost: Callable[[], None],
         make_consumer: Callable[[Mapping[str, Any]], Consumer],
         opening: Opening,
+        parking: Parking,
         commits: Commits | None = None,
         *,
         in_order: bool = False,
     ) -> None:
-        topics = {**sources, **retries}
         self._config = config
-        self._topics = [names.topic(name) for name in topics]
+        self._topics = [names.topic(name) for name in [*sources, *retries]]
         self._retries = frozenset(retries)
         self._group = group
         self._names = names
@@ -85,11 +81,14 @@ class PollLoop:
         self._clock = clock
         self._make_consumer = make_consumer
         self._opening = opening
+        self._parking = parking
         self._next_round = 0.0
         self._resting = False
         self._in_order = in_order
         self._commits = commits or Commits(group, names, clock, opening.confirm)
-        self._membership = Membership(topics, group, names, dispatcher, opening, self._commits, clock, lost)
+        self._membership = Membership(
+            sources, retries, group, names, dispatcher, opening, self._commits, clock, lost, ahead=not in_order
+        )
         self._connect(protocol.first(config["group.protocol"]))
 
     def subscribe(self) -> None:
@@ -104,10 +103,12 @@ class PollLoop:
             GroupStopped: the client reports an error that it cannot recover from, or a position is lost.
         """
         due = self._dispatcher.tick()
+        self._dispatcher.park(self._parking)
         self._commits.refresh(self._consumer)
         self._membership.tend()
         if room := self._pressure.room(self._membership.live.values()):
-            timeout = WAITING_SECONDS if self._membership.is_waiting else IDLE_SECONDS
+            hurry = self._membership.is_waiting or self._dispatcher.is_parking
+            timeout = WAITING_SECONDS if hurry else IDLE_SECONDS
             self._accept(self._fetch(min(BATCH, room), timeout if due is None else min(timeout, due)))
         now = self._clock.monotonic()
         if now >= self._next_round:
@@ -215,6 +216,7 @@ class PollLoop:
     def _accept(self, messages: list[Any]) -> None:  # the client's stub has None where none can be
         find, retries = self._membership.live.get, self._retries
         now: list[Record] = []
+        copies: list[Copy] = []
         for message in messages:
             if message.error() is not None:
                 self._on_error(message)
@@ -228,26 +230,50 @@ class PollLoop:
             except UnicodeDecodeError:  # of one header's name: for us such a record has none
                 headers = []
             record = Record(stay, offset, message.key(), message.value(), headers, message.timestamp()[1])
-            stay.deliver(record)
             if stay.topic not in retries:
+                stay.deliver(record)
                 now.append(record)
             elif self._in_order:
-                stay.due = max(stay.due, self._clock.monotonic() + self._wait(record))
+                stay.deliver(record)
+                stay.due = max(stay.due, self._due(read_mark(dict(headers), stay.partition), record.timestamp_ms))
                 self._dispatcher.add_later(record, stay.due)
-            elif (wait := self._wait(record)) > 0:
-                self._dispatcher.add_later(record, self._clock.monotonic() + wait)
             else:
-                now.append(record)
+                copies.append(self._copy(stay, record, dict(headers)))
+                stay.deliver(copies[-1])
         if now:
             self._dispatcher.add(now)
+        if copies:
+            self._dispatcher.take_in(copies)
 
-    def _wait(self, record: Record) -> float:
-        """Seconds until a retry record is due; never more than was meant when it was appended (clock steps)."""
-        due = due_ms(record.headers)
-        meant = due - record.timestamp_ms
-        if meant > retry_headers.MAX_WAIT_MS:
-            return 0.0  # nobody appends such a copy: it is read at once, and turns out to be poison
-        return min(due - self._clock.now_ms(), meant) / 1000
+    def _copy(self, stay: OwnedPartition, record: Record, headers: Mapping[str, bytes | None]) -> Copy:
+        """A record of a retry topic as it waits."""
+        mark = read_mark(headers, stay.partition)
+        if mark is None:  # somebody else wrote it, or it cannot be read: nothing waits for it, nor it for anything
+            order = self._order(stay, stay.topic_id.encode())
+            copy = Copy(order, record.offset, record.offset, UNMOVED, stay, record.offset, record=record)
+        else:
+            order = self._order(stay, mark.topic_id)
+            lane = self._dispatcher.lane(record.key, mark.origin)
+            due = self._due(mark, record.timestamp_ms)
+            copy = Copy(order, lane, mark.origin, mark.version, stay, record.offset, due, record)
+        record.copy = copy
+        return copy
+
+    @staticmethod
+    def _order(stay: OwnedPartition, topic_id: bytes) -> Order:
+        """That of a source of a retry partition; a topic that the group does not read gets one of its own."""
+        order = stay.orders.get(topic_id)
+        if order is None:
+            known = all(one.is_complete for one in stay.orders.values())
+            order = stay.orders[topic_id] = Order(stay, is_source=False, is_complete=known)
+        return order
+
+    def _due(self, mark: Mark | None, timestamp_ms: int) -> float:
+        """When a retry record is due, monotonic; no later than was meant when it was appended (clock steps)."""
+        now = self._clock.monotonic()
+        if mark is None or (meant := mark.version[2] - timestamp_ms) > retry_headers.MAX_WAIT_MS:
+            return now  # nobody appends such a copy: it is read at once, and turns out to be poison
+        return now + min(mark.version[2] - self._clock.now_ms(), meant) / 1000
 
     def _on_error(self, message: Message) -> None:
         error: KafkaError = message.error()  # type: ignore[assignment]

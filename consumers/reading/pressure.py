@@ -11,7 +11,7 @@ from offsetzero.settings import GroupSettings
 
 WAIT_SECONDS = 0.05
 FULL_SECONDS = 1.0  # without room for so long, partitions are paused: not polling would look like a dead member
-MAX_WAITING = 100_000  # records of retry topics kept in memory until they are due
+MAX_WAITING = 1_000_000  # records of retry topics that are known; then nothing more is parked
 MAX_SPAN = 20_000  # records from the lowest undone one of a partition to the last: what a crash reads again
 
 
@@ -87,13 +87,11 @@ class Pressure:
             self._fetching.resume([(owned, self._fetching.end(owned)) for owned in rested if not owned.pauses])
 
     def _bound_waiting(self, partitions: Iterable[OwnedPartition]) -> None:
-        share = max(
-            self._dispatcher.waiting / MAX_WAITING,
-            self._dispatcher.waiting_bytes / self._limits.max_in_flight_bytes,
-        )
-        if share > 1:
-            self.pause([one for one in partitions if one.topic in self._retries], PauseReason.WAITING)
-        elif share <= 0.5:
+        # The sources, from which records are parked: what the retry topics have must be known for the order of keys.
+        waiting = self._dispatcher.waiting
+        if waiting > MAX_WAITING:
+            self.pause([one for one in partitions if one.topic not in self._retries], PauseReason.WAITING)
+        elif waiting <= MAX_WAITING // 2:
             self.resume(partitions, PauseReason.WAITING)
 
     def _bound_spans(self, partitions: Iterable[OwnedPartition]) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
+from offsetzero.consumers.order import Copy
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.watch import Findings, Head, Part, Running, Watch
@@ -252,7 +253,7 @@ def _running(run: Run, seconds: float, look_after: float) -> Running | None:
     return Running(run, first.topic, first.partition, first.offset, _key(first), seconds, len(records), where)
 
 
-def _key(record: Record) -> str | None:
+def _key(record: Record | Copy) -> str | None:
     return record.key.decode(errors="backslashreplace") if record.key is not None else None
 
 

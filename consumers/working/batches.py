@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from offsetzero.consumers.group import Batch
+from offsetzero.consumers.order import Order
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.working.atwork import raise_if_abandoned
 from offsetzero.consumers.working.calls import Call
@@ -19,15 +20,17 @@ class BatchHandling(RecordHandling):
     Args:
         parts: see there.
         batch: the declaration.
+        ordered: whether the order of a key survives retries.
     """
 
-    def __init__(self, parts: Parts, batch: Batch) -> None:
+    def __init__(self, parts: Parts, batch: Batch, *, ordered: bool = True) -> None:
         super().__init__(parts)
         self._batch = batch
+        self._ordered = ordered
 
     def work(self, run: Run) -> None:
         """Work on the records of a run in as few calls as can be; raises as `Handling.work`."""
-        work = _Work()
+        work = _Work(ordered=self._ordered)
         try:
             for record in run.begin_all():
                 if not work.must_wait(record):
@@ -114,23 +117,31 @@ class _Work:
     """One run: what was read of it, how its records end, and which keys wait because one of their records does.
 
     The endings of a key are in the order of its records: those that run again keep it.
+
+    Args:
+        ordered: whether those behind a record that is retried wait for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ordered: bool) -> None:
         self.good: list[Call] = []
         self.bad: list[Call] = []
         self.endings: list[tuple[Record, Ending]] = []
+        self._ordered = ordered
         self._held: set[bytes] = set()
+        self._left_for_retries: set[tuple[Order, bytes]] = set()
 
     def end(self, record: Record, ending: Ending) -> None:
         """Note how the work on a record ended."""
-        if ending is Ending.AGAIN and record.key is not None:
-            self._held.add(record.key)
+        if record.key is not None:
+            if ending is Ending.AGAIN:
+                self._held.add(record.key)
+            elif record.moved is not None and self._ordered:
+                self._left_for_retries.add((record.order, record.key))
         self.endings.append((record, ending))
 
     def that_may_begin(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Those that still belong to this member and have to wait for none."""
-        if not self._held and all(call.record.owned.active for call in calls):
+        if not self._held and not self._left_for_retries and all(call.record.owned.active for call in calls):
             return calls
         return [call for call in calls if not self.must_wait(call.record) and not self.is_over(call)]
 
@@ -142,8 +153,11 @@ class _Work:
         return True
 
     def must_wait(self, record: Record) -> bool:
-        """Whether an earlier record of its key runs again; then so does this one, after it."""
-        if record.key not in self._held:
+        """Whether an earlier record of its key runs again, now or as a retry; then so does this one, after it."""
+        if record.key in self._held:
+            self.end(record, Ending.AGAIN)
+        elif record.key is not None and (record.order, record.key) in self._left_for_retries:
+            self.end(record, Ending.BEHIND)
+        else:
             return False
-        self.end(record, Ending.AGAIN)
         return True

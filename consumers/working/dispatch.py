@@ -7,10 +7,14 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from offsetzero.clock import Clock
+from offsetzero.consumers.order import PARKED, Copy, Lane, Meeting
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.copies import Copies
 from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.parking import Parked, Parking
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.run import Doing, Ending, Run
+from offsetzero.errors import PublishError
 from offsetzero.retry.failures import Failure
 
 RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before
@@ -30,13 +34,25 @@ class Dispatcher:
         batch: records that a run may have, several of a key among them, for handlers that take many in one call;
             0 for handlers that take one.
         whole: whether such a run begins with all of its records, rather than with one after the other.
+        ordered: whether the order of a key survives retries.
     """
 
     def __init__(
-        self, clock: Clock, lanes: KeyLanes | PartitionLanes | None = None, batch: int = 0, *, whole: bool = True
+        self,
+        clock: Clock,
+        lanes: KeyLanes | PartitionLanes | None = None,
+        batch: int = 0,
+        *,
+        whole: bool = True,
+        ordered: bool = True,
     ) -> None:
         self._clock = clock
         self._lanes = lanes or KeyLanes()
+        self._ordered = ordered and isinstance(self._lanes, KeyLanes)
+        self._copies = Copies()
+        self._parked = Parked()
+        self._answered: list[tuple[Record, PublishError | None]] = []  # what parking is to be told
+        self._winding_down = False
         self._batch = batch
         self._whole = whole and batch > 0
         self._wake: Callable[[], None] = lambda: None
@@ -61,12 +77,46 @@ class Dispatcher:
         self._wake = wake
 
     def add(self, records: Iterable[Record]) -> None:
-        """Queue delivered records in the order of their offsets."""
+        """Queue delivered records in the order of their offsets; those whose key waits are parked."""
         with self._lock:
             for record in records:
-                self._enter(record)
+                if record.owned.order.live:
+                    self._meet(record)
+                else:
+                    self._enter(record)
             self._call_workers()
         self._wake()
+
+    def take_in(self, copies: Iterable[Copy]) -> None:
+        """Queue copies that were read from retry topics, in the order of their offsets."""
+        with self._lock:
+            self._copies.take_in(copies, self._clock.monotonic())
+            self._let_out()
+            self._call_workers()
+        self._wake()
+
+    def park(self, parking: Parking) -> None:
+        """Append what is to be parked; called by the polling thread alone."""
+        if not self._parked:
+            return
+        with self._lock:
+            self._settle_parked()
+            answered, self._answered = self._answered, []
+            records = self._parked.take()
+        for record, error in answered:
+            parking.answered(record, error)
+        for record in records:
+            delivery = parking.send(record)
+            with self._lock:
+                if delivery is not None:
+                    self._parked.sent(record, delivery)
+                else:
+                    self._parked.refused(record)
+                    self._park_later(record)
+
+    def lane(self, key: bytes | None, origin: int) -> Lane:
+        """Whose turn a record awaits: that of its key, unless it has no order."""
+        return key if self._ordered and key is not None else origin
 
     def add_later(self, record: Record, due: float) -> None:
         """Queue a record that may not run before `due` (monotonic seconds)."""
@@ -91,15 +141,20 @@ class Dispatcher:
                 _, _, record, holds_lane = heapq.heappop(self._later)
                 record.due = None
                 moved = True
-                if holds_lane:
+                if record.parking:
+                    self._parked.add(record)
+                elif holds_lane:
                     self._held -= 1
                     self._lanes.again(record)
                 else:
                     self._stop_waiting(record)
                     self._enter(record)
+            due = self._copies.tick(now)
+            moved = self._let_out() or moved
             if moved:
                 self._call_workers()
-            wait = max(0.0, self._later[0][0] - now) if self._later else None
+            dues = [self._later[0][0]] if self._later else []
+            wait = max(0.0, min(dues if due is None else [due, *dues]) - now) if dues or due is not None else None
         if moved:
             self._wake()
         return wait
@@ -112,6 +167,8 @@ class Dispatcher:
                 _, _, record, holds_lane = item
                 if record.owned.active:
                     kept.append(item)
+                elif record.parking:
+                    self._leave(record)
                 elif holds_lane:
                     self._held -= 1
                     self._finish(record, done=False)
@@ -119,8 +176,9 @@ class Dispatcher:
                     self._stop_waiting(record)
             heapq.heapify(kept)
             self._later = kept
-            for record in self._lanes.purge(lambda record: not record.owned.active):
+            for record in [*self._lanes.purge(lambda record: not record.owned.active), *self._parked.purge()]:
                 self._leave(record)
+            self._copies.purge()
             self._room.notify_all()
             self._call_workers()
         self._wake()
@@ -189,14 +247,16 @@ class Dispatcher:
             self._runnable.notify_all()
 
     def wait_idle(self, seconds: float, partitions: Collection[OwnedPartition] | None = None) -> list[Record]:
-        """Wait until no record (of the given partitions) runs, `seconds` at most.
+        """Wait until no record (of the given partitions) runs, or is being parked, `seconds` at most.
 
         Returns:
-            The records that still run.
+            The records that still are.
         """
 
         def left() -> list[Record]:
-            return [r for run in self._runs for r in run.running if partitions is None or r.owned in partitions]
+            self._settle_parked()
+            busy = [*self._parked.on_their_way(), *(record for run in self._runs for record in run.running)]
+            return [record for record in busy if partitions is None or record.owned in partitions]
 
         with self._lock:
             deadline = self._clock.monotonic() + seconds
@@ -245,8 +305,11 @@ class Dispatcher:
         with self._lock:
             for run in self._runs:
                 self._relieve(run)
-            running = {record for run in self._runs for record in run.running}
-            ends = {owned: owned.begun(running) for owned in partitions}
+            self._winding_down = True
+            running: dict[OwnedPartition, set[int]] = {}
+            for record in (record for run in self._runs for record in run.running):
+                running.setdefault(record.owned, set()).add(record.offset)
+            ends = {owned: owned.begun(running.get(owned, ())) for owned in partitions}
             for record in self._lanes.purge(lambda record: record.offset > ends.get(record.owned, -1)):
                 self._leave(record)
             self._call_workers()
@@ -269,7 +332,7 @@ class Dispatcher:
             with self._lock:
                 self._elsewhere -= 1
 
-    def doing(self, record: Record, workers: int) -> Doing:
+    def doing(self, record: Record | Copy, workers: int) -> Doing:
         """What an undone record is doing.
 
         Args:
@@ -277,7 +340,12 @@ class Dispatcher:
             workers: how many runs are worked on at once.
         """
         with self._lock:
-            if record.due is not None:
+            if isinstance(record, Copy):
+                if (waits := self._copies.doing(record, self._clock.monotonic())) is not None:
+                    return waits
+                assert record.record is not None  # noqa: S101 - it is out
+                record = record.record
+            if record.due is not None or record.parking:
                 return Doing.WAITING if record.provider is None else Doing.PROVIDER
             running = [one for run in self._runs for one in run.running]
             if record in running:
@@ -308,13 +376,20 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """Records that wait for their due time."""
-        return self._waiting
+        """Records that wait for their due time, or for others of their keys."""
+        with self._lock:
+            return self._waiting + self._copies.count
 
     @property
     def waiting_bytes(self) -> int:
         """What they hold in memory."""
-        return self._waiting_bytes
+        with self._lock:
+            return self._waiting_bytes + self._copies.bytes
+
+    @property
+    def is_parking(self) -> bool:
+        """Whether the polling thread has something to park, or to be told of it."""
+        return bool(self._parked)
 
     def has_drained(self, limit: int, limit_bytes: int) -> bool:
         """Whether no more than `limit` records and `limit_bytes` bytes are in flight."""
@@ -365,6 +440,10 @@ class Dispatcher:
             record, ending = run.ended.popleft()
             if ending is Ending.AGAIN and record.owned.active:
                 again.append(record)
+            elif ending is Ending.BEHIND and record.owned.active:
+                self._lanes.finish(record)
+                self._send_back(record)
+                self._let_out()
             else:
                 self._finish(record, done=ending is Ending.DONE)
             moved = True
@@ -389,16 +468,88 @@ class Dispatcher:
         heapq.heappush(self._later, (due, next(self._ties), record, holds_lane))
 
     def _finish(self, record: Record, *, done: bool) -> None:
+        copy = record.copy
+        moved = record.moved is not None and done and isinstance(self._lanes, KeyLanes) and record.owned.active
+        if moved:
+            self._move(record)
         self._leave(record)
         self._lanes.finish(record)  # before its headers are gone, which name its tenant
         if done:
             record.free()
         record.done = done
+        if copy is not None and done:
+            copy.done, copy.record = True, None
+            self._copies.end(copy, self._clock.monotonic())
+        if moved or copy is not None:
+            self._let_out()
+
+    # --- with the lock held: what waits for retries
+
+    def _meet(self, record: Record) -> None:
+        """A source record is delivered while others of its partition wait in retry topics."""
+        lane = self.lane(record.key, record.offset)
+        match record.owned.order.meets(lane, record.offset):
+            case Meeting.RUN:
+                self._enter(record)
+            case Meeting.PARK:
+                self._count(record)
+                self._park(record)
+            case Meeting.UNREAD:
+                record.free()
+                record.done = True
+
+    def _move(self, record: Record) -> None:
+        """A copy was appended: those that stand behind it in its lane wait for that one."""
+        assert record.moved is not None  # noqa: S101
+        order, origin = record.order, record.offset if record.copy is None else record.copy.origin
+        self._copies.expect(order, self.lane(record.key, origin), origin, record.moved)
+        if self._ordered and isinstance(self._lanes, KeyLanes):
+            for behind in self._lanes.part(record.key, lambda other: other.order is order):
+                self._send_back(behind)
+
+    def _send_back(self, record: Record) -> None:
+        """A record that was about to run has to wait for one of its key."""
+        if record.copy is None:
+            self._park(record)
+        else:
+            self._leave(record)
+            self._copies.take_back(record.copy, self._clock.monotonic())
+
+    def _park(self, record: Record) -> None:
+        record.parking = True
+        self._copies.expect(record.owned.order, self.lane(record.key, record.offset), record.offset, PARKED)
+        self._parked.add(record)
+
+    def _park_later(self, record: Record) -> None:
+        self._wait(record, self._clock.monotonic() + AGAIN_SECONDS, holds_lane=False)
+
+    def _settle_parked(self) -> None:
+        """Note what the broker has answered."""
+        for record, error in self._parked.answered():
+            self._answered.append((record, error))
+            if error is None:
+                self._leave(record)
+                record.free()
+                record.done = True
+            else:
+                self._park_later(record)
+
+    def _let_out(self) -> bool:
+        """Let copies run whose turn it is."""
+        if self._winding_down:
+            return False
+        records = self._copies.let_out()
+        for record in records:
+            self._enter(record)
+        return bool(records)
 
     def _enter(self, record: Record) -> None:
+        self._count(record)
+        self._lanes.add(record)
+
+    def _count(self, record: Record) -> None:
         self._in_flight += 1
         self._bytes += record.size
-        self._lanes.add(record)
 
     def _stop_waiting(self, record: Record) -> None:
         self._waiting -= 1

@@ -110,6 +110,18 @@ class KeyLanes:
         self._stop(record)
         self._free(record.key)
 
+    def part(self, key: bytes | None, unwanted: Callable[[Record], bool]) -> list[Record]:
+        """Take out what waits behind those of a key and is unwanted, in order; what is taken or ready stays."""
+        behind = self._behind.get(key) if key is not None else None
+        if behind is None or key is None:
+            return []
+        gone, kept = _part(unwanted, behind)
+        if kept:
+            self._behind[key] = kept
+        else:
+            del self._behind[key]
+        return gone
+
     def purge(self, unwanted: Callable[[Record], bool]) -> list[Record]:
         """Take out what waits, or is ready, and is unwanted. What is taken or held ends by `finish`."""
         gone, self._ready = _part(unwanted, self._ready)

@@ -84,7 +84,7 @@ class Maker:
 
         def handling() -> Handling | BatchHandling:
             if (batch := self._group.batched) is not None:
-                return BatchHandling(self._parts(effects), batch)
+                return BatchHandling(self._parts(effects), batch, ordered=self._group.keeps_order)
             return Handling(self._parts(effects), dispatcher.release)
 
         return ThreadWorkers(dispatcher, handling, count, crashed, self._clock, resources.spawn, self._resize)

@@ -13,6 +13,7 @@ class Ending(Enum):
 
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
+    BEHIND = auto()  # not begun: an earlier one of its key waits for a retry, or is held, since this run began
     AGAIN = auto()  # the group's database, the topic `schemas` or a provider is away: the same attempt, a little later
 
 

@@ -144,6 +144,7 @@ class Settler:
         if not record.appended:
             self._put(record, places)
         if tier is not None and record.outgrown % len(places) == 0:
+            record.moved = call.hop.redrive_no, call.hop.hop + 1, tier.due_ms
             metrics.RETRIES.labels(self._group.name, tier.tier.name, failure.failure_class.value).inc()
         else:
             self._finish(call, failure, Outcome.DEAD_LETTERED)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from contract.harness import DEAD, GROUP, RETRY, SOURCE, Headers, Stored
+from contract.harness import DEAD, GROUP, REDRIVE, RETRY, SOURCE, Headers, Stored
 from kafka.conftest import RunningGroup
 
 from offsetzero.client_log import LOGGER
@@ -193,7 +193,7 @@ class ClientLog:
         return self.offsets([(topic, partition)])[topic, partition]
 
     def behind(self) -> list[str]:
-        places = [(topic, number) for topic in (SOURCE, RETRY) for number in range(self.partitions)]
+        places = [(topic, number) for topic in (SOURCE, RETRY, REDRIVE) for number in range(self.partitions)]
         committed, ends = self.offsets(places), self.ends(places, OffsetSpec.latest())
         return [f"{one}: {committed[one]} of {ends[one]}" for one in places if committed[one] != ends[one]]
 
@@ -270,7 +270,7 @@ class MockLog(ClientLog):
         super().__init__(settings.model_copy(update={"kafka": kafka}))
 
     def make_topics(self) -> int:
-        for topic in (SOURCE, RETRY, DEAD):
+        for topic in (SOURCE, RETRY, REDRIVE, DEAD):
             made = self._broker.list_topics(self._names.topic(topic), timeout=10)
         return len(made.topics[self._names.topic(DEAD)].partitions)
 
@@ -282,7 +282,7 @@ class MockResources(ClientResources):
     """What the mock broker does not know is told here."""
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
-        return {name: f"id-of-{name}" for name in (SOURCE, RETRY)}
+        return {name: f"id-of-{name}" for name in (SOURCE, RETRY, REDRIVE)}
 
     def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None) -> FactsReader:
         return MockFacts(self._log)
@@ -304,7 +304,7 @@ class MockFacts:
         return {one: Facts(f"id-of-{one[0]}", low[one], high[one], committed[one]) for one in places}
 
     def topic_ids(self) -> Mapping[str, str]:
-        return {name: f"id-of-{name}" for name in (SOURCE, RETRY)}
+        return {name: f"id-of-{name}" for name in (SOURCE, RETRY, REDRIVE)}
 
     def confirm(self, places: Sequence[Place]) -> None:
         """Nothing to do without a database."""

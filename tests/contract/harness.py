@@ -19,6 +19,7 @@ T = TypeVar("T")
 GROUP = "audit"
 SOURCE = "documents"
 RETRY = f"{GROUP}.retry-1m"
+REDRIVE = f"{GROUP}.redrive"
 DEAD = f"{GROUP}.dlq"
 Headers = list[tuple[str, bytes | None]]
 Handle = Callable[[DocumentUploaded, Context], None]

@@ -72,6 +72,11 @@ class Baton:
 
     # --- for the world
 
+    @property
+    def acts(self) -> bool:
+        """Whether the world acts now, in whichever thread has the baton: it may not wait."""
+        return self.current is self._main
+
     def say(self, text: str) -> None:
         """One line of the schedule."""
         if not self._ended:

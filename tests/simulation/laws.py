@@ -12,7 +12,7 @@ from simulation.world import DEAD, OUTPUT, RETRIES, SOURCES
 if TYPE_CHECKING:
     from simulation.baton import Process
     from simulation.consumer import SimConsumer
-    from simulation.log import Headers, Place, Stored
+    from simulation.log import Place, Stored
     from simulation.world import World
 
 
@@ -22,7 +22,7 @@ class Laws:
     def __init__(self, world: World) -> None:
         self._world = world
         self._events: dict[str, Published] = {one.event_id: one for one in world.plan.events}
-        self._hops: dict[str, int] = {}  # by event: the highest hop of its copies in retry and dead-letter topics
+        self._copies: dict[str, list[Stored]] = defaultdict(list)  # by event: those in retry and dead-letter topics
         self._checked: dict[Place, int] = defaultdict(int)  # offsets below which all records were found done
         self._ended: dict[str, str] = {}  # the outcomes of events, once they are safe
         self._effects: set[str] = set()
@@ -32,6 +32,8 @@ class Laws:
         self._order = {one.event_id: at for at, one in enumerate(world.plan.events)}
         troubled = (Kind.FAILS, Kind.BUG, Kind.HANGS)
         self._retried = {one.key for one in world.plan.events if one.behaviour.kind in troubled}
+        self._given_up = {one.key for one in world.plan.events if one.behaviour.kind is Kind.HANGS}
+        self._unordered = self._retried if world.plan.effects is Effects.TRANSACTION else set()
 
     # --- commits
 
@@ -61,10 +63,17 @@ class Laws:
         return self._world.coordinator.committed.get(place, (0, ""))[0]
 
     def _is_done(self, record: Stored) -> bool:
-        """Its outcome is in the database, or a copy with a higher hop is in the log."""
+        """Its outcome is in the database, or a later copy is in the log; of equal ones, one that is not committed."""
         if record.event_id in self._ended:
             return True
-        return self._hops.get(record.event_id, 0) > _hop(record.headers)
+        return any(
+            _version(other) > _version(record)
+            or (other is not record and _version(other) == _version(record) and self._is_waiting(other))
+            for other in self._copies[record.event_id]
+        )
+
+    def _is_waiting(self, record: Stored) -> bool:
+        return record.offset >= self._committed((record.topic, record.partition))
 
     # --- effects
 
@@ -83,8 +92,8 @@ class Laws:
         is_known = not plan.preempt and (plan.effects is Effects.DATABASE or not plan.batch)
         if is_known and event.partition not in self._world.baton.current.owned:
             self._fail(f"{process.name} handles {event_id} of a partition that it has lost")
-        if event.key is None or event.key in self._retried:
-            return
+        if event.key is None or event.key in self._unordered or event.key in self._given_up:
+            return  # what was given up may still be at work, without effect
         if (other := self._handling.setdefault((process.name, event.key), event_id)) != event_id:
             self._fail(f"{process.name} handles {event_id} of {event.key!r} while {other} is in work")
 
@@ -105,7 +114,7 @@ class Laws:
         plan = self._world.plan
         if plan.batch and plan.effects is Effects.LOG:
             return  # of outputs that were sent together some may be lost, and sent again after the others
-        if event.key is None or event.key in self._retried:
+        if event.key is None or event.key in self._unordered:
             return
         at, last = self._order[event_id], self._last.get(event.key, -1)
         if at < last:
@@ -124,7 +133,9 @@ class Laws:
             return
         event, reason = self._events[record.event_id], header(record.headers, "oz_reason")
         what = f"{process.name} appends {record.event_id} to {record.topic}/{record.partition}"
-        if event.behaviour.kind in (Kind.FINE, Kind.TOMBSTONE):
+        if not reason:
+            self._parks(event, record, what)
+        elif event.behaviour.kind in (Kind.FINE, Kind.TOMBSTONE):
             self._fail(f"{what} for {reason}, though it never fails")
         if record.topic == DEAD and event.behaviour.expected != "dead-lettered":
             self._fail(f"{what} for {reason}, which {event.behaviour}")
@@ -133,6 +144,13 @@ class Laws:
         if not owns and self._world.plan.effects is not Effects.TRANSACTION:  # there the group refuses its offsets
             self._fail(f"{what}, having lost the partition")
 
+    def _parks(self, event: Published, record: Stored, what: str) -> None:
+        """What has not failed is appended once, because an earlier event of its key has."""
+        if record.topic != RETRIES[0] or _version(record)[1:] != (1, 0) or header(record.headers, "oz_attempt") != "1":
+            self._fail(f"{what}, which nobody parks so")
+        if event.key is None or event.key not in self._retried:
+            self._fail(f"{what} to park it, though no event of its key {event.key!r} is retried")
+
     def landed(self, record: Stored) -> None:
         """What a member has appended is in the log."""
         if record.topic == OUTPUT:
@@ -140,7 +158,7 @@ class Laws:
             self.effect(event_id)
             self.ends(event_id, "applied")
             return
-        self._hops[record.event_id] = max(self._hops.get(record.event_id, 0), _hop(record.headers))
+        self._copies[record.event_id].append(record)
         if record.topic == DEAD:
             self._dead.add(record.event_id)
             if self._world.plan.effects is not Effects.DATABASE:
@@ -181,5 +199,6 @@ def _shown(place: Place) -> str:
     return f"{place[0]}/{place[1]}"
 
 
-def _hop(headers: Headers) -> int:
-    return int(header(headers, "oz_hop") or 0)
+def _version(record: Stored) -> tuple[int, ...]:
+    """Which copy of its event it is."""
+    return tuple(int(header(record.headers, name) or 0) for name in ("oz_redrive_no", "oz_hop", "oz_due"))

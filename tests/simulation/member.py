@@ -92,7 +92,7 @@ class SimResources(Resources):
         return self._world.coordinator.has(member_id)
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
-        return {name: topic_id(name) for name in [*sources, *(f"{group}.{tier}" for tier in tiers)]}
+        return {name: topic_id(name) for name in [*sources, *(f"{group}.{tier}" for tier in [*tiers, "redrive"])]}
 
 
 class SimMember:

@@ -18,11 +18,12 @@ from simulation.baton import Baton, Task
 CHANCE = 0.01  # that a thread is held up at a line
 # In which threads share something. Not `calls`: in Python 3.11 `cached_property` holds a lock around what it calls.
 _MODULES = """
-appends assignment batches commits database dispatch handling kafka_transaction lanes membership opening
-partition_lanes poll pressure run settle transaction_commits transactional workers
+appends assignment batches commits copies database dispatch handling kafka_transaction lanes membership opening
+order parking partition_lanes poll pressure run settle transaction_commits transactional workers
 """
 _LOCKING: list[Any] = [appends, dispatch, kafka_transaction, opening, transaction_commits]
-_FILES = frozenset(str(Path(dispatch.__file__).with_name(f"{name}.py")) for name in _MODULES.split())
+_CONSUMERS = Path(dispatch.__file__).parents[1]
+_FILES = frozenset(str(path) for path in _CONSUMERS.rglob("*.py") if path.stem in _MODULES.split())
 
 
 class SimLock:
@@ -67,7 +68,7 @@ def preempting(baton: Baton) -> Generator[None]:
     def trace(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         if frame.f_code.co_filename not in _FILES:
             return None
-        if event == "line" and baton.dice.random() < CHANCE:
+        if event == "line" and not baton.acts and baton.dice.random() < CHANCE:
             baton.step()
         return trace
 

@@ -13,7 +13,7 @@ from simulation.mutations import MUTATIONS, Mutation
 
 SEEDS = 100
 PARTS = 10  # so that both workers of a run have some
-MUTATED = range(100)  # seeds within which a rule that is switched off must be found
+MUTATED = range(200)  # seeds within which a rule that is switched off must be found
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 GROUP = "audit"
 SOURCES = ["documents", "documents.bulk"]
 TIERS = {"retry-1m": 0.4, "retry-10m": 1.1}
-RETRIES = [f"{GROUP}.{tier}" for tier in TIERS]
+REDRIVE = f"{GROUP}.redrive"
+RETRIES = [*(f"{GROUP}.{tier}" for tier in TIERS), REDRIVE]
 DEAD = f"{GROUP}.dlq"
 OUTPUT = "runs"
 

@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from offsetzero.consumers.reading.positions import Facts
+from offsetzero.errors import PublishError
 
 
 class FakeMessage:
@@ -143,7 +144,11 @@ class FakeFacts:
     def read(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Facts]:
         self.reads += 1
         self._answer()
-        return {place: self.facts.get(place) or Facts(self.ids.get(place[0]), high=1_000) for place in places}
+        return {place: self.facts.get(place) or self._usual(place[0]) for place in places}
+
+    def _usual(self, topic: str) -> Facts:
+        """A source has something to read, and nothing waits in a retry topic."""
+        return Facts(self.ids.get(topic), high=0 if ".retry-" in topic else 1_000)
 
     def topic_ids(self) -> dict[str, str]:
         self._answer()
@@ -156,6 +161,31 @@ class FakeFacts:
     def _answer(self) -> None:
         if self.away is not None:
             raise self.away
+
+
+class FakeDelivery:
+    """Answered when a test says so."""
+
+    def __init__(self) -> None:
+        self.answer: PublishError | bool | None = None
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def result(self, timeout: float | None = None) -> None:
+        if isinstance(self.answer, PublishError):
+            raise self.answer
+
+
+class FakeProducer:
+    """Remembers what was appended: arguments and delivery of each record."""
+
+    def __init__(self) -> None:
+        self.appended: list[tuple[dict[str, Any], FakeDelivery]] = []
+
+    def produce(self, topic: str, **record: Any) -> FakeDelivery:
+        self.appended.append(({"topic": topic, **record}, FakeDelivery()))
+        return self.appended[-1][1]
 
 
 class NoThread:

@@ -4,14 +4,16 @@ import threading
 from collections.abc import Callable
 
 from confluent_kafka import TopicPartition
-from unit.consumers.fake_client import FakeConsumer, FakeFacts, FakeMessage, NoThread
+from unit.consumers.fake_client import FakeConsumer, FakeFacts, FakeMessage, FakeProducer, NoThread
 from unit.consumers.taking import take
 
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.working.appends import Refusals
 from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.parking import Parking
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
 from support import ManualClock
@@ -38,6 +40,7 @@ class Loop:
         self.facts = FakeFacts({"documents": "id-1", "audit.retry-1m": "id-2"})
         self.opening = Opening(self.facts, "audit", self.clock, NoThread)
         self.clock.work = self.opening.work
+        self.producer = FakeProducer()
         self.lost = 0
         self.made: list[FakeConsumer] = []
 
@@ -57,6 +60,14 @@ class Loop:
             self.on_lost,
             make,  # type: ignore[arg-type]
             self.opening,
+            Parking(
+                "audit",
+                "audit.retry-1m",
+                self.producer,  # type: ignore[arg-type]
+                Names("t."),
+                self.clock,
+                Refusals("audit", self.clock),
+            ),
             commits("audit", Names("t."), self.clock) if commits is not None else None,  # type: ignore[call-arg]
         )
         self.loop.subscribe()

@@ -7,7 +7,9 @@ from offsetzero.consumers.reading.assignment import Assignment
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from support import machine
 
-TOPICS = {"documents": "id-1", "documents.bulk": "id-2", "audit.retry-1m": "id-3"}
+SOURCES = {"documents": "id-1", "documents.bulk": "id-2"}
+RETRIES = {"audit.retry-1m": "id-3"}
+TOPICS = SOURCES | RETRIES
 PLACES = [(topic, number) for topic in TOPICS for number in range(3)]
 OURS = frozenset({PauseReason.SIBLINGS, PauseReason.OPENING})
 lists = st.lists(st.sampled_from(PLACES), max_size=5)
@@ -18,7 +20,7 @@ class AssignmentMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.assignment = Assignment(TOPICS)
+        self.assignment = Assignment(SOURCES, RETRIES)
         self.owned: set[tuple[str, int]] = set()
         self.ended: list[OwnedPartition] = []
         self.opened: set[OwnedPartition] = set()
@@ -116,7 +118,7 @@ TestAssignment.settings = machine(30)
 
 
 def test_a_topic_that_is_not_the_groups_changes_nothing() -> None:
-    assignment = Assignment(TOPICS)
+    assignment = Assignment(SOURCES, RETRIES)
     assert assignment.add([("elsewhere", 0)]) == []
     assert assignment.remove([("elsewhere", 0)]) == []
     assert assignment.stays() == []
@@ -124,7 +126,7 @@ def test_a_topic_that_is_not_the_groups_changes_nothing() -> None:
 
 def test_empty_lists_change_nothing() -> None:
     """arroyo#419, librdkafka#3337: taken as whole assignments, they emptied a member that went on as if it had work."""
-    assignment = Assignment(TOPICS)
+    assignment = Assignment(SOURCES, RETRIES)
     assert len(assignment.add((topic, 0) for topic in TOPICS)) == 3
     stays = assignment.stays()
     assert assignment.add([]) == []

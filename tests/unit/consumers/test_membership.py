@@ -46,6 +46,10 @@ def test_it_is_read_from_where_the_facts_say_and_committed_there_at_once() -> No
     assert loop.client.paused == set(ON_CLUSTER), "paused as soon as it is assigned"
     loop.turn()
     assert (loop.client.sought["t.documents", 0], loop.client.sought["t.audit.retry-1m", 0]) == (40, 7)
+    assert loop.client.paused == {ON_CLUSTER[0]}, "until it is known what waits in the retry topics"
+    loop.deliver(9, topic="audit.retry-1m", error=KafkaError(KafkaError._PARTITION_EOF))
+    loop.turn()
+    loop.turn()
     assert loop.client.paused == set()
     loop.deliver(39)
     loop.deliver(41)
