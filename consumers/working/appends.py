@@ -78,7 +78,7 @@ class Refusals:
             since = known.since if known is not None else self._clock.monotonic()
             self._refused[record] = Refusal(topic, since, error)
         self.count(topic)
-        if known is None or known.error != error:  # once, for it is tried every second
+        if known is None:  # once, for it is tried every second
             log.error("append refused", topic=topic, record=str(record), error=error)
 
     def count(self, topic: str) -> None:

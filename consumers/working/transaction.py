@@ -44,6 +44,8 @@ def in_handler(
     ctx.connection = connection
     try:
         yield
+    except GeneratorExit:  # its thread is no more: nobody is told
+        raise
     except BaseException as error:
         raise HandlerRaised from error
     finally:

@@ -152,3 +152,28 @@ def test_steps_that_end_at_the_same_time_end_the_run_once(database_url: str, con
         ends = [end for found in threads.map(finish, names) for end in found]
     assert sorted(end.run_id for end in ends) == sorted(made)
     assert {end.status for end in ends} == {"failed"}
+
+
+def test_a_run_of_which_a_step_was_cancelled_is_cancelled(connection: Connection, run_id: UUID) -> None:
+    assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
+    assert _status(connection, run_id) == "queued", "its other step goes on"
+    end = run(connection, runs.succeed_step(run_id, "two"))
+    assert end is not None
+    assert (end.status, end.step, end.reason) == ("cancelled", None, None)
+    assert _steps(connection, run_id) == {"one": "cancelled", "two": "succeeded"}
+
+
+def test_a_run_that_failed_is_not_cancelled_by_another_step(connection: Connection, run_id: UUID) -> None:
+    assert run(connection, runs.fail_step(run_id, "one", reason="corrupt", detail="")) is None
+    end = run(connection, runs.cancel_step(run_id, "two", reason="cancelled", detail=""))
+    assert end is not None
+    assert (end.status, end.step) == ("failed", "one")
+    assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
+    assert _steps(connection, run_id) == {"one": "failed", "two": "cancelled"}
+
+
+def test_the_steps_of_a_cancelled_run_end_one_by_one(connection: Connection, run_id: UUID) -> None:
+    connection.execute("UPDATE runs SET status = 'cancelled' WHERE id = %s", (run_id,))
+    assert run(connection, runs.start_step(run_id, "one", 1)) is False
+    assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
+    assert _steps(connection, run_id) == {"one": "cancelled", "two": "queued"}
