@@ -192,7 +192,7 @@ def export(
                 for one in part:
                     line = plain(dlq_view.details(one, letters.get(one.at), payloads, None))
                     print(json.dumps(line, ensure_ascii=False), file=file)
-    print(f"{len(found):,} dead letters of {group} written", file=sys.stderr)
+    print(f"{dlq_desk.letters(len(found))} of {group} written", file=sys.stderr)
 
 
 def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], int]":

@@ -65,7 +65,7 @@ def discard(
             nothing(desk, group)
             return
         redrive_plan.discard(desk.connection, action)
-        print(f"{action.letters:,} dead letters of {group} discarded ({action.id}).")
+        print(f"{dlq_desk.letters(action.letters)} of {group} discarded ({action.id}).")
 
 
 def audit(
@@ -135,10 +135,11 @@ def check_choice(
 
 def count(desk: "Desk", group: str, wanted: "Filter", what: str) -> None:
     """Say how many are meant."""
+    from offsetzero.cli import dlq_desk
     from offsetzero.store import dead_letters
     from offsetzero.store.script import run
 
-    print(f"{run(desk.connection, dead_letters.count(wanted)):,} dead letters of {group} would be {what}.")
+    print(f"{dlq_desk.letters(run(desk.connection, dead_letters.count(wanted)))} of {group} would be {what}.")
 
 
 def nothing(desk: "Desk", group: str) -> None:

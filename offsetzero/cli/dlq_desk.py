@@ -182,6 +182,11 @@ def words(which: Sequence[str] | None, **options: str | None) -> str:
     return " ".join(said) or "--all"
 
 
+def letters(count: int) -> str:
+    """So many dead letters, in words."""
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
 def operator(who: str | None) -> str:
     """Who does it."""
     return who or f"{os.environ.get('SUDO_USER') or getpass.getuser()}@{platform.node()}"

@@ -171,8 +171,10 @@ def _await_canaries(
 
 
 def _told(action: "Action", work: "Redrive") -> str:
+    from offsetzero.cli import dlq_desk
+
     done = work.progress
-    said = f"{done.sent:,} dead letters sent to {action.group}"
+    said = f"{dlq_desk.letters(done.sent)} sent to {action.group}"
     if done.ended:
         said += f", {done.ended:,} had been sent and have ended"
     if done.gone:

@@ -125,7 +125,7 @@ def test_filters_choose_what_goes(settings: Settings, offsetzero: CommandsHere) 
         listed = json.loads(offsetzero("dlq", "list", "audit", *options, "--json").stdout)
         assert {row["place"] for row in listed} == places, options
         counted = offsetzero("dlq", "redrive", "audit", *options, "--dry-run").stdout
-        assert counted.startswith(f"{len(places)} dead letters"), options
+        assert counted.startswith(f"{len(places)} dead letter"), options
     offsetzero("dlq", "redrive", "audit", "--text", "MÄRZ", "--why", "again")
     assert statuses(offsetzero, "audit") == {"0/0": "redriven", "0/1": "open", "0/2": "open"}
     (action,) = json.loads(offsetzero("dlq", "audit", "audit", "--json").stdout)
@@ -317,7 +317,7 @@ def test_what_is_not_in_the_log_any_more_is_known_and_not_sent(settings: Setting
     letters.write(settings, "audit", [Letter(7)], partitions=1)
     listed = json.loads(offsetzero("dlq", "list", "audit", "--json").stdout)
     assert len(listed) == 3
-    assert "1 dead letters of audit would be" in offsetzero("dlq", "redrive", "audit", "--all", "--dry-run").stdout
+    assert "1 dead letter of audit would be" in offsetzero("dlq", "redrive", "audit", "--all", "--dry-run").stdout
     offsetzero("dlq", "redrive", "audit", "--all", "--why", "again")
     assert letters.origins(letters.redriven(settings, "audit")) == [(0, 7)]
     shown = json.loads(offsetzero("dlq", "show", "audit", listed[0]["event_id"], "--json").stdout)
