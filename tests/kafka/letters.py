@@ -1,7 +1,7 @@
 """Dead letters as a group writes them, without waiting for one to fail."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -41,9 +41,15 @@ class Letter:
     failed_at_ms: int = 0
 
 
+def make_topics(settings: Settings, group: str, partitions: int = 2) -> None:
+    """A group's own topics, without retention: dead letters of tests may be of any time."""
+    made = catalogue.group_topics(group, partitions, [])
+    cluster.ensure(settings, [replace(one, config={**one.config, "retention.ms": "-1"}) for one in made])
+
+
 def write(settings: Settings, group: str, letters: Sequence[Letter], partitions: int = 2) -> None:
     """Write dead letters of a group, whose topics are made if they are missing."""
-    cluster.ensure(settings, catalogue.group_topics(group, partitions, []))
+    make_topics(settings, group, partitions)
     topic, codec = Names(settings.kafka.namespace).topic(f"{group}.dlq"), Codec()
     with LogProducer(settings) as producer:
         for one in letters:

@@ -1,0 +1,167 @@
+"""Dead letters of a real group, redriven to it: each effect once, canaries, and runs that succeed after all."""
+
+import json
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from commands import CommandsHere
+from kafka import letters
+from kafka.conftest import RunningGroup, await_dead_letters, uploaded
+
+from offsetzero.consumers.context import Context
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.producers.publisher import Publisher
+from offsetzero.retry.failures import Permanent, Poison
+from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.settings import Settings
+from offsetzero.store import run_views, runs
+from offsetzero.store.script import run
+from support import wait_until
+
+Running = Callable[[ConsumerGroup], AbstractContextManager[RunningGroup]]
+
+
+@pytest.fixture
+def offsetzero(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
+    return CommandsHere(settings, monkeypatch)
+
+
+class Mender:
+    """A group whose handler fails until it is mended."""
+
+    def __init__(self, *, step: bool = False) -> None:
+        self.broken: Exception | None = Poison("corrupt")
+        self.group = ConsumerGroup("mender", step=step, topics=["documents"])
+        self.group.handler(DocumentUploaded)(self.note)
+
+    def note(self, event: DocumentUploaded, ctx: Context) -> None:
+        if self.broken is not None:
+            raise self.broken
+        ctx.connection.execute(
+            "INSERT INTO effects (document_id, note, attempt) VALUES (%s, %s, %s)",
+            (event.document_id, event.name, ctx.attempt),
+        )
+
+
+def publish(settings: Settings, count: int, keys: int) -> list[UUID]:
+    """Events of some keys, numbered in their order."""
+    documents = [uuid4() for _ in range(keys)]
+    with Publisher(settings) as publisher:
+        for number in range(count):
+            publisher.publish(uploaded(documents[number % keys], name=str(number)))
+    return documents
+
+
+def applied(database: psycopg.Connection) -> list[tuple[UUID, int]]:
+    rows = database.execute("SELECT document_id, note FROM effects ORDER BY n").fetchall()
+    return [(document_id, int(note)) for document_id, note in rows]
+
+
+def test_each_redriven_effect_happens_once_and_in_order_whenever_the_redrive_is_killed(
+    settings: Settings, offsetzero: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    """CrossBusExplorer#64, azure-webjobs-sdk#2751, gbrain#2974: lost, sent to all, dead at once."""
+    mender = Mender()
+    with running(mender.group):
+        publish(settings, 400, 40)
+        await_dead_letters(settings, "mender", 400, 60)
+        mender.broken = None
+        process = offsetzero.in_process_of_its_own.start(
+            "dlq", "redrive", "mender", "--all", "--why", "mended", "--rate", "50"
+        )
+        wait_until(lambda: letters.count_redriven(settings, "mender") > 60, what="some are sent")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert len(applied(database)) < 400
+        said = offsetzero("dlq", "redrive", "mender", "--all", "--why", "mended").stderr
+        (resume,) = re.findall(r"--resume (\S+)", said)
+        offsetzero("dlq", "redrive", "mender", "--resume", resume, "--rate", "1000")
+        wait_until(lambda: len(applied(database)) >= 400, what="all effects")
+    found = applied(database)
+    assert Counter(number for _, number in found) == Counter(range(400))
+    by_key: dict[UUID, list[int]] = {}
+    for document_id, number in found:
+        by_key.setdefault(document_id, []).append(number)
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+    listed = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
+    assert Counter(row["status"] for row in listed) == {"resolved": 400}
+
+
+def test_canaries_keep_the_rest_back_or_let_it_follow(
+    settings: Settings, offsetzero: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    mender = Mender()
+    arguments = ("dlq", "redrive", "mender", "--all", "--why", "mended?", "--canary", "4", "--stop-above", "25%")
+    with running(mender.group):
+        publish(settings, 20, 20)
+        await_dead_letters(settings, "mender", 20)
+        said = offsetzero(*arguments, status=1).stderr
+        assert "4 dead letters sent to mender. Stopped: of 4 canaries" in said
+        assert "16 were not sent, and are open" in said
+        listed = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
+        assert Counter((row["redriven"], row["status"]) for row in listed)[0, "redriven"] == 4
+        await_dead_letters(settings, "mender", 24)
+        mender.broken = None
+        offsetzero(*arguments)
+        wait_until(lambda: len(applied(database)) == 20, what="all effects")
+    listed = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
+    assert Counter(row["status"] for row in listed) == {"resolved": 24}  # with the four that failed a second time
+    first, second = json.loads(offsetzero("dlq", "audit", "mender", "--json").stdout)
+    assert (first["done"], first["ended"].partition(":")[0], second["done"]) == (4, "of 4 canaries", 20)
+
+
+def test_a_run_that_failed_is_in_work_again_and_succeeds(
+    settings: Settings, offsetzero: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    mender, run_id, document_id = Mender(step=True), uuid4(), uuid4()
+    run(database, runs.create(run_id, "acme", document_id, ["mender"]))
+    with running(mender.group), Publisher(settings) as publisher:
+        publisher.publish(uploaded(document_id, run_id))
+        await_dead_letters(settings, "mender", 1)
+        wait_until(lambda: status(database, run_id) == "failed", what="the run has failed")
+        mender.broken = Permanent("password-needed")  # a redriven event may fail for good, without a dead letter
+        offsetzero("dlq", "redrive", "mender", "--all", "--why", "mended")
+        wait_until(lambda: status(database, run_id) == "failed", what="the run has failed again")
+        (listed,) = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
+        assert listed["status"] == "redriven"
+        other = uploaded(uuid4(), uuid4())
+        run(database, runs.create(other.run_id, "acme", other.document_id, ["mender"]))
+        mender.broken = Poison("corrupt")
+        publisher.publish(other)
+        await_dead_letters(settings, "mender", 2)
+        wait_until(lambda: status(database, other.run_id) == "failed", what="the second run has failed")
+        mender.broken = None
+        offsetzero("dlq", "redrive", "mender", "--all", "--why", "mended")
+        wait_until(lambda: status(database, other.run_id) == "succeeded", what="the second run succeeds")
+    view = run(database, run_views.find("acme", other.run_id))
+    assert view is not None
+    assert [(step.status, step.attempts, step.reason) for step in view.steps] == [("succeeded", 1, None)]
+    told = database.execute("SELECT type FROM outbox WHERE aggregateid = %s ORDER BY id", (str(other.run_id),))
+    assert [kind for (kind,) in told.fetchall()] == ["run.failed", "run.succeeded"]
+
+
+def status(database: psycopg.Connection, run_id: UUID) -> str:
+    view = run(database, run_views.find("acme", run_id))
+    assert view is not None
+    return view.status
+
+
+def test_a_discard_ends_what_nobody_may_apply_any_more(
+    settings: Settings, offsetzero: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    mender = Mender()
+    with running(mender.group):
+        publish(settings, 2, 2)
+        await_dead_letters(settings, "mender", 2)
+        (first, _) = json.loads(offsetzero("dlq", "list", "mender", "--json").stdout)
+        offsetzero("dlq", "discard", "mender", first["event_id"], "--why", "no use")
+        mender.broken = None
+        offsetzero("dlq", "redrive", "mender", "--all", "--why", "mended")
+        wait_until(lambda: len(applied(database)) == 1, what="the other one's effect")
+    assert len(applied(database)) == 1
