@@ -40,6 +40,7 @@ class Record:
         "appended",
         "broken",
         "calls",
+        "cleared",
         "copy",
         "done",
         "due",
@@ -84,6 +85,7 @@ class Record:
         self.prepared = False
         self.kept: Any = None
         self.broken = 0
+        self.cleared = False  # work on it has ended without ending the process
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
         self.due: float | None = None  # monotonic seconds before which it may not run; the dispatcher's
         self.again_at = 0.0  # monotonic seconds before which its next try is of no use
@@ -125,6 +127,11 @@ class Record:
     def partition(self) -> int:
         return self.owned.partition
 
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the work on it may have ended the process of a member before this one."""
+        return self.offset < self.owned.suspects_end and not self.cleared
+
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}@{self.offset}"
 
@@ -162,6 +169,9 @@ class OwnedPartition:
         orders: of a retry partition, the orders of all sources of its number, by the id of the topic.
         tiers: of a source, the retry partitions of its number.
         until: of a retry partition, how far it must have been read before its sources are.
+        name: of this stay, in the database; empty in a group without one.
+        has_left: whether the end of this stay was committed.
+        suspects_end: the offset behind those that may have ended the process of the member before, 0 for none.
         due: when its last record may run (monotonic seconds), where none may before those ahead of it.
     """
 
@@ -173,12 +183,15 @@ class OwnedPartition:
         "committed",
         "due",
         "gone",
+        "has_left",
+        "name",
         "order",
         "orders",
         "partition",
         "pauses",
         "position",
         "resume_at",
+        "suspects_end",
         "tiers",
         "topic",
         "topic_id",
@@ -202,6 +215,9 @@ class OwnedPartition:
         self.tiers: Sequence[OwnedPartition] = ()
         self.until = 0
         self.due = 0.0
+        self.name = ""
+        self.has_left = False
+        self.suspects_end = 0
         self._undone: deque[Record | Copy] = deque()
         self._kept = 0  # records, when done ones were last let go
         self._forgotten = -1  # the highest offset of these
@@ -210,6 +226,11 @@ class OwnedPartition:
     def place(self) -> tuple[str, int]:
         """Topic, as the catalogue names it, and number."""
         return self.topic, self.partition
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether the database knows of this stay as one that has not ended."""
+        return bool(self.name) and not self.has_left
 
     @property
     def is_opening(self) -> bool:

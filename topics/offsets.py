@@ -25,10 +25,17 @@ _MARK = "oz:"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An offset that a group has committed, with the id of the topic that it is meant for, empty when not known."""
+    """An offset that a group has committed.
+
+    Attributes:
+        offset: of the lowest record that was not done.
+        topic_id: of the topic that it is meant for, empty when that is not known.
+        left: the stay that ended with this commit, in good order; empty for one that goes on.
+    """
 
     offset: int
     topic_id: str
+    left: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +46,14 @@ class Described:
     partitions: int
 
 
-def mark(topic_id: str) -> str:
-    """The metadata of a committed offset: it says of which topic, should that be deleted and made again."""
-    return _MARK + topic_id
+def mark(topic_id: str, left: str = "") -> str:
+    """The metadata of a committed offset.
+
+    Args:
+        topic_id: of which topic it is, should that be deleted and made again.
+        left: the stay that ends with it, see `Committed`.
+    """
+    return f"{_MARK}{topic_id}:{left}" if left else _MARK + topic_id
 
 
 def committed(
@@ -96,7 +108,7 @@ def committed(
     finally:
         consumer.close()
     return {
-        (names.strip(one.topic) or one.topic, one.partition): Committed(one.offset, _marked(one.metadata))
+        (names.strip(one.topic) or one.topic, one.partition): Committed(one.offset, *_marked(one.metadata))
         for one in found
         if one.offset >= 0
     }
@@ -172,5 +184,9 @@ def describe(
     return found
 
 
-def _marked(metadata: str | None) -> str:
-    return metadata.removeprefix(_MARK) if metadata and metadata.startswith(_MARK) else ""
+def _marked(metadata: str | None) -> tuple[str, str]:
+    """Topic id and stay, as `mark` wrote them."""
+    if not metadata or not metadata.startswith(_MARK):
+        return "", ""
+    topic_id, _, left = metadata.removeprefix(_MARK).partition(":")
+    return topic_id, left

@@ -38,14 +38,19 @@ class Commits:
     def refresh(self, consumer: Consumer) -> None:
         """Called with the client in each round; nothing to do."""
 
-    def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
+    def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition], *, leaving: bool = False) -> None:
         """Ask the broker to store where each partition stands, if that has changed; returns before it has.
 
         One question at a time: of two on their way the client may repeat the older one last.
+
+        Args:
+            consumer: the member.
+            stays: of which partitions.
+            leaving: whether they end now, in good order: then that is stored, too.
         """
         if self._unanswered > 0:
             return
-        offsets = self._changed(stays)
+        offsets = self._changed(stays, leaving=leaving)
         if not offsets:
             return
         try:
@@ -55,11 +60,11 @@ class Commits:
             self._failed(offsets, error.args[0])
 
     def commit_now(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
-        """The same, and wait for the answer: while a partition is being revoked there is no later.
+        """The same with stays that end now, and wait for the answer: while they are being revoked there is no later.
 
         The broker has just taken part in the rebalance, so the answer is near.
         """
-        offsets = self._changed(stays)
+        offsets = self._changed(stays, leaving=True)
         if not offsets:
             return
         try:
@@ -83,15 +88,18 @@ class Commits:
         self._unanswered -= 1
         self._look_at(error, partitions)
 
-    def _changed(self, stays: Iterable[OwnedPartition]) -> list[TopicPartition]:
+    def _changed(self, stays: Iterable[OwnedPartition], *, leaving: bool) -> list[TopicPartition]:
         offsets = []
         for stay in stays:
             offset = stay.committable()
-            if offset is not None and offset != stay.committed:
+            leaves = leaving and stay.is_entered
+            if offset is not None and (offset != stay.committed or leaves):
                 stay.committed = offset
+                stay.has_left = stay.has_left or leaves
                 topic = self._names.topic(stay.topic)
                 self._sent[topic, stay.partition] = stay
-                offsets.append(TopicPartition(topic, stay.partition, offset, mark(stay.topic_id)))
+                metadata = mark(stay.topic_id, stay.name if leaves else "")
+                offsets.append(TopicPartition(topic, stay.partition, offset, metadata))
         return offsets
 
     def _look_at(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -111,5 +119,6 @@ class Commits:
         for place in partitions:
             if (stay := self._sent.get((place.topic, place.partition))) is not None:
                 stay.committed = None  # so that the next round tries again
+                stay.has_left = False
         shown = [f"{place.topic}/{place.partition}" for place in partitions]
         log.warning("commit failed", group=self._group, partitions=shown, error=str(error))

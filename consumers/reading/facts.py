@@ -1,5 +1,6 @@
 """The facts about a group's partitions, from the cluster and the database. Blocks: for a thread that may wait."""
 
+import secrets
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,6 +41,10 @@ class FactsReader(Protocol):
 
     def confirm(self, places: Sequence[Place]) -> None:
         """Record that Kafka holds a committed offset of these."""
+        ...
+
+    def enter(self, places: Sequence[Place]) -> str:
+        """Record that this member begins to read these; returns a name of that stay, empty without a database."""
         ...
 
 
@@ -94,6 +99,7 @@ class ClusterFacts:
                 held.offset if held else None,
                 held.topic_id if held else "",
                 known.get(place),
+                held.left if held else "",
             )
         if not lacking or self._connections is None:
             return facts
@@ -121,6 +127,19 @@ class ClusterFacts:
         if self._connections is not None:
             with self._connections.connection(POOL_SECONDS) as connection:
                 run(connection, starts.confirm(self._group, places))
+
+    def enter(self, places: Sequence[Place]) -> str:
+        """See `FactsReader`.
+
+        Raises:
+            psycopg.Error, PoolTimeout: the database refuses, or does not answer.
+        """
+        if self._connections is None:
+            return ""
+        stay = secrets.token_hex(8)
+        with self._connections.connection(POOL_SECONDS) as connection:
+            run(connection, starts.enter(self._group, places, stay))
+        return stay
 
     def _recorded(self) -> Mapping[Place, Start]:
         if self._connections is None:

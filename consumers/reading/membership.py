@@ -12,6 +12,7 @@ from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.fetching import Fetching
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.positions import Facts
+from offsetzero.consumers.reading.pressure import MAX_SPAN
 from offsetzero.consumers.record import OwnedPartition, PauseReason, spans
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.errors import GroupStopped, PositionLost
@@ -120,12 +121,13 @@ class Membership:
         """Ask for the last commit; its answer is awaited by the caller."""
         self._opening.check()
         if (ids := self._opening.ids(CHECK_SECONDS)) is not None:
-            self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()))
+            self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()), leaving=True)
 
     def give_up(self) -> None:
         """Let the revocation that is to come commit nothing: nobody answers."""
         for stay in self._assignment.stays():
             stay.committed = stay.committable()
+            stay.has_left = True
 
     def stays(self) -> list[OwnedPartition]:
         """All that is owned, worked or not."""
@@ -203,6 +205,16 @@ class Membership:
         if stay.unproven and facts.committed is not None:
             self._opening.confirm([stay.place])
             stay.unproven = False
+        stay.name = facts.stay
+        if facts.died:
+            stay.suspects_end = min(facts.high, offset + MAX_SPAN)
+            if stay.suspects_end > offset:
+                log.warning(
+                    "the member before did not leave in good order: what it may have worked on runs one at a time",
+                    group=self._group,
+                    partition=str(stay),
+                    offsets=f"{offset} to {stay.suspects_end - 1}",
+                )
         stay.pauses.discard(PauseReason.OPENING)
         stay.until = facts.high
         if self._ahead and stay.topic not in self._retries:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from offsetzero import logs
 from offsetzero.clock import Clock
@@ -168,9 +169,11 @@ class Opening:
         with self._changed:
             asked = [stay for stay in self._asked if stay.active]
         facts = self._facts.read([stay.place for stay in asked]) if asked else {}
+        asked = [stay for stay in asked if stay.active]  # meanwhile: a stay that is not begun is not left either
+        name = self._facts.enter([stay.place for stay in asked]) if asked else ""
         with self._changed:
             self._asked = [stay for stay in self._asked if stay.active and stay not in asked]
-            self._answers += [(stay, facts[stay.place]) for stay in asked]
+            self._answers += [(stay, replace(facts[stay.place], stay=name)) for stay in asked]
             self._changed.notify_all()
 
     def _confirm(self) -> None:

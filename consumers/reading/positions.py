@@ -22,7 +22,9 @@ class Facts:
         high: the high watermark.
         committed: the offset that Kafka holds for the group.
         committed_id: the id of the topic that it was committed for, empty when that is not known.
+        committed_by: the stay that ended with that commit, in good order; empty when none did.
         start: what is recorded of its beginning.
+        stay: the name of the stay that begins now; empty in a group without a database.
     """
 
     topic_id: str | None
@@ -31,6 +33,18 @@ class Facts:
     committed: int | None = None
     committed_id: str = ""
     start: Start | None = None
+    committed_by: str = ""
+    stay: str = ""
+
+    @property
+    def died(self) -> bool:
+        """Whether the member that has read it last did not leave it in good order.
+
+        An offset that names no topic was set by somebody else's tool since.
+        """
+        before = self.start.stay if self.start is not None else None
+        is_ours = self.committed is None or bool(self.committed_id)
+        return before is not None and before != self.committed_by and is_ours
 
 
 def births(

@@ -50,7 +50,7 @@ class TransactionCommits(Commits):
         """
         self._member = consumer.consumer_group_metadata()
 
-    def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition]) -> None:
+    def commit(self, consumer: Consumer, stays: Iterable[OwnedPartition], *, leaving: bool = False) -> None:
         """Let the next transaction commit where these stand."""
         found = ((stay, stay.committable()) for stay in stays)
         kept = {stay: offset for stay, offset in self.settled.items() if stay.active}

@@ -71,11 +71,18 @@ class BatchHandling(RecordHandling):
                 work.end(call.record, self._settle(call))
 
     def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
-        calls = work.that_may_begin(calls)
-        if not calls:
-            return
+        if calls := work.that_may_begin(calls):
+            self._perform_all(work, calls)
+            if calls[0].record.is_suspect:
+                self._effects.leave(calls[0])
+
+    def _perform_all(self, work: "_Work", calls: Sequence[Call]) -> None:
         started = self._clock.monotonic()
         try:
+            if calls[0].record.is_suspect:  # then it is alone
+                self._effects.begin(calls[0])
+                if work.is_over(calls[0]):
+                    return
             outcomes = self._effects.perform_batch(calls, self._batch, self._context)
         except BaseException as error:
             raise_if_abandoned(error)

@@ -1,5 +1,6 @@
 """Database groups: the effect, the event's outcome and what is published commit in one transaction."""
 
+import secrets
 from collections.abc import Sequence
 
 import psycopg
@@ -13,14 +14,17 @@ from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
 from offsetzero.consumers.working.transaction import checked, in_handler, own_database
 from offsetzero.producers import outbox
+from offsetzero.retry.failures import CrashLoop
 from offsetzero.settings import Settings
 from offsetzero.store import processed
 from offsetzero.store.availability import is_away
+from offsetzero.store.crash_marks import close_mark, open_mark
 from offsetzero.store.database import AsyncPool, Pool
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, arun, run
 
 PROBE_SECONDS = 5.0  # how long our own database may take to show that a failure was another's
+MAX_CRASHES = 5  # of members in a row that died while they worked on one event
 MAX_BROKEN = 3  # times that a record may lose its connection while the database is well, before it is at fault
 
 
@@ -48,10 +52,13 @@ class DatabaseEffects:
         self._pool = pool
         self._async_pool = async_pool
         self._threads = threads
+        self._member = secrets.token_hex(8)
 
     def begin(self, call: Call) -> str | None:
         if call.failure is None and call.route is None:
             return "ignored"
+        if call.record.is_suspect and call.failure is None:
+            self._mark(call)
         if call.failure is None and not self._group.step and (call.route is None or call.route.prepare is None):
             return None  # the claim inside the transaction is enough
 
@@ -69,6 +76,28 @@ class DatabaseEffects:
         if verdict is None and call.failure is not None:
             raise call.failure
         return verdict
+
+    def leave(self, call: Call) -> None:
+        try:
+            with self._pool.connection() as connection:
+                run(connection, close_mark(call.identity))
+            call.record.cleared = True
+        except (psycopg.Error, PoolTimeout) as error:  # a mark of this member is no crash, whoever finds an outcome
+            if not is_away(error):
+                raise
+
+    def _mark(self, call: Call) -> None:
+        """Have it known that this member begins with a suspect.
+
+        Raises:
+            CrashLoop: too many have died of it.
+        """
+        with own_database(), self._pool.connection() as connection:
+            if run(connection, processed.find(call.identity)) is not None:
+                return
+            crashes = run(connection, open_mark(call.identity, self._member))
+        if crashes >= MAX_CRASHES:
+            raise CrashLoop("crash-loop", f"the process died {crashes} times while this event was worked on")
 
     def perform(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():

@@ -65,6 +65,7 @@ class Dispatcher:
         self._closed = False
         self._elsewhere = 0
         self._idle = 0  # workers that wait for a run
+        self._suspects: set[Record] = set()  # of what is queued or runs; until they have run, all run one at a time
         self._in_flight = 0
         self._bytes = 0
         self._waiting = 0
@@ -191,7 +192,7 @@ class Dispatcher:
                 if (run := self._next(self._share())) is not None:
                     return run
                 self._idle += 1
-                waits = self._clock.wait(self._runnable, lambda: self._closed or self._lanes.ready > 0, seconds)
+                waits = self._clock.wait(self._runnable, lambda: self._closed or self._has_next(), seconds)
                 self._idle -= 1
             return None
 
@@ -353,6 +354,7 @@ class Dispatcher:
             # Limits of tenants hold records back, too, while anything runs.
             if (
                 self._held
+                or (self._suspects and self._runs)
                 or len(self._runs) + self._elsewhere >= workers
                 or any(one.key == record.key for one in running)
             ):
@@ -412,7 +414,14 @@ class Dispatcher:
         if ready and self._idle:
             self._runnable.notify(min(self._idle, -(-ready // self._share())))
 
+    def _has_next(self) -> bool:
+        return self._lanes.ready > 0 and not (self._suspects and self._runs)
+
     def _next(self, limit: int) -> Run | None:
+        if self._suspects:
+            if self._runs:
+                return None
+            limit = 1  # should this process end now, it is known of which record
         records: list[Record] = []
         while len(records) < limit and (record := self._lanes.take()) is not None:
             if not record.owned.active:
@@ -439,6 +448,8 @@ class Dispatcher:
         while run.ended:
             record, ending = run.ended.popleft()
             if ending is Ending.AGAIN and record.owned.active:
+                if not record.is_suspect:
+                    self._suspects.discard(record)
                 again.append(record)
             elif ending is Ending.BEHIND and record.owned.active:
                 self._lanes.finish(record)
@@ -549,6 +560,8 @@ class Dispatcher:
 
     def _count(self, record: Record) -> None:
         self._in_flight += 1
+        if record.is_suspect:
+            self._suspects.add(record)
         self._bytes += record.size
 
     def _stop_waiting(self, record: Record) -> None:
@@ -557,4 +570,5 @@ class Dispatcher:
 
     def _leave(self, record: Record) -> None:
         self._in_flight -= 1
+        self._suspects.discard(record)
         self._bytes -= record.size

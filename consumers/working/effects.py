@@ -51,6 +51,10 @@ class Effects(Protocol):
         """
         ...
 
+    def leave(self, call: Call) -> None:
+        """After the work on a suspect, however it ended, `begin` having been called before it."""
+        ...
+
     def perform(self, call: Call, ctx: Context) -> str:
         """Call the handler; the effect is safe when this returns its outcome.
 
@@ -135,6 +139,9 @@ class AtLeastOnce:
         if call.failure is not None:
             raise call.failure
         return None if call.route is not None else "ignored"
+
+    def leave(self, call: Call) -> None:
+        """Nothing: what ends a process is found out with the help of a database."""
 
     def perform(self, call: Call, ctx: Context) -> str:
         try:

@@ -96,6 +96,8 @@ class Handling(RecordHandling):
                 if verdict is not None:
                     self._tally.passed(call.label, verdict)
                     return Ending.DONE
+                if not record.owned.active:  # `begin` may have waited for the database
+                    return Ending.LEFT
                 verdict = self._handle(call)
             except BaseException as error:
                 self._tally.read(call.label)
@@ -107,6 +109,8 @@ class Handling(RecordHandling):
             return Ending.DONE
         finally:
             logs.SUBJECT.reset(token)
+            if record.is_suspect:
+                self._effects.leave(call)
 
     def _handle(self, call: Call) -> str:
         ctx = self._context(call)
@@ -147,6 +151,12 @@ class AsyncHandling(RecordHandling):
         if record.failed is not None:
             self._tally.read(call.label)
             return await self._threads.run(self._settler.end, call, record.failed)
+        ending = await self._work(call)
+        if record.is_suspect:
+            await self._threads.run(self._effects.leave, call)
+        return ending
+
+    async def _work(self, call: Call) -> Ending:
         started = self._clock.monotonic()
         try:
             if self._begins_in_loop:
@@ -156,6 +166,8 @@ class AsyncHandling(RecordHandling):
             if verdict is not None:
                 self._tally.passed(call.label, verdict)
                 return Ending.DONE
+            if not call.record.owned.active:
+                return Ending.LEFT
             verdict = await self._handle(call)
         except BaseException as error:
             raise_if_abandoned(error)

@@ -38,7 +38,8 @@ class EventIdentity(NamedTuple):
     redrive_no: int = 0
     generation: int = 1
 
-    def _key(self) -> tuple[str, int, str, str, int]:
+    def key(self) -> tuple[str, int, str, str, int]:
+        """As the tables have it."""
         return self.group, self.generation, self.source, self.event_id, self.redrive_no
 
 
@@ -54,7 +55,7 @@ _INSERT = (
 
 def find(identity: EventIdentity) -> Script[Outcome | None]:
     """The outcome of an event, if it has one."""
-    rows = yield _SELECT, identity._key()
+    rows = yield _SELECT, identity.key()
     return Outcome(rows[0][0]) if rows else None
 
 
@@ -63,7 +64,7 @@ def claim(identity: EventIdentity, outcome: Outcome) -> Script[bool]:
 
     A concurrent claim of the same event waits for the other transaction's end, then sees it.
     """
-    rows = yield _INSERT, (*identity._key(), outcome.value)
+    rows = yield _INSERT, (*identity.key(), outcome.value)
     return bool(rows)
 
 

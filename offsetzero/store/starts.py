@@ -18,14 +18,16 @@ class Start:
         topic_id: of the topic then.
         offset: the first one that it read, or will read.
         committed: whether Kafka has held a committed offset since; before that, none there says nothing.
+        stay: of the member that has read it last; None when there was none yet.
     """
 
     topic_id: str
     offset: int
     committed: bool
+    stay: str | None = None
 
 
-_SELECT = "SELECT topic, partition, topic_id, start_offset, committed_at FROM group_starts WHERE group_name = %s"
+_SELECT = "SELECT topic, partition, topic_id, start_offset, committed_at, stay FROM group_starts WHERE group_name = %s"
 _INSERT = (
     "INSERT INTO group_starts (group_name, topic, partition, topic_id, start_offset, committed_at)"
     " SELECT %s, topic, partition, topic_id, start_offset, CASE WHEN committed THEN now() END"
@@ -35,19 +37,23 @@ _INSERT = (
 _KEEP = " ON CONFLICT DO NOTHING"
 _REPLACE = (
     " ON CONFLICT (group_name, topic, partition) DO UPDATE SET topic_id = EXCLUDED.topic_id, at = now(),"
-    " start_offset = EXCLUDED.start_offset, committed_at = EXCLUDED.committed_at"
+    " start_offset = EXCLUDED.start_offset, committed_at = EXCLUDED.committed_at, stay = NULL"
 )
 _CONFIRM = (
     "UPDATE group_starts SET committed_at = now() FROM unnest(%s::text[], %s::int[]) AS done (topic, partition)"
     " WHERE group_name = %s AND group_starts.topic = done.topic AND group_starts.partition = done.partition"
     " AND committed_at IS NULL"
 )
+_ENTER = (
+    "UPDATE group_starts SET stay = %s FROM unnest(%s::text[], %s::int[]) AS begun (topic, partition)"
+    " WHERE group_name = %s AND group_starts.topic = begun.topic AND group_starts.partition = begun.partition"
+)
 
 
 def of_group(group: str) -> Script[dict[Place, Start]]:
     """All that is recorded of a group."""
     rows = yield _SELECT, (group,)
-    return {(row[0], row[1]): Start(row[2], row[3], row[4] is not None) for row in rows}
+    return {(row[0], row[1]): Start(row[2], row[3], row[4] is not None, row[5]) for row in rows}
 
 
 def add(group: str, starts: Mapping[Place, Start]) -> Script[None]:
@@ -64,6 +70,12 @@ def confirm(group: str, places: Iterable[Place]) -> Script[None]:
     """Record that Kafka holds a committed offset of these."""
     listed = list(places)
     yield _CONFIRM, ([topic for topic, _ in listed], [number for _, number in listed], group)
+
+
+def enter(group: str, places: Iterable[Place], stay: str) -> Script[None]:
+    """Record that a member begins to read these: until it says that it has left them, it may have died with them."""
+    listed = list(places)
+    yield _ENTER, (stay, [topic for topic, _ in listed], [number for _, number in listed], group)
 
 
 def _columns(group: str, starts: Mapping[Place, Start]) -> tuple[object, ...]:

@@ -149,6 +149,7 @@ group_starts = Table(
     Column("start_offset", BigInteger, nullable=False),
     Column("at", _Time, nullable=False, server_default=_NOW),
     Column("committed_at", _Time),
+    Column("stay", Text),
     PrimaryKeyConstraint("group_name", "topic", "partition"),
 )
 
@@ -256,6 +257,21 @@ providers = Table(
     Column("name", Text, primary_key=True),
     Column("state", JSONB),
     Column("changed_at", _Time, nullable=False, server_default=_NOW),
+)
+
+# The event that a member works on where another has died: a mark that is found by the next one is a crash.
+crash_marks = Table(
+    "crash_marks",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("redrive_no", Integer, nullable=False),
+    Column("member", Text, nullable=False),
+    Column("crashes", Integer, nullable=False, server_default=text("0")),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("group_name", "generation", "source", "event_id", "redrive_no"),
 )
 
 # The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.

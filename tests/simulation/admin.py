@@ -76,7 +76,7 @@ def committed(world: World, places: Iterable[Place]) -> Mapping[Place, Committed
     if world.faults.answer("admin") is not Answer.OK or world.transactions.has_pending(asked):
         raise TopicError("committed offsets: no answer")
     found = world.coordinator.committed
-    return {place: Committed(found[place][0], _marked(found[place][1])) for place in asked if place in found}
+    return {place: Committed(found[place][0], *_marked(found[place][1])) for place in asked if place in found}
 
 
 def topic_id(name: str) -> str:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 
-from offsetzero.store import processed, starts
+from offsetzero.store import crash_marks, processed, starts
 from simulation.baton import Process
 from simulation.database import Transaction
 from simulation.faults import Answer
@@ -56,8 +56,10 @@ class SimConnection(psycopg.Connection[Any]):
                 if self._database.claim(transaction, (group, generation, *claimed), outcome):
                     rows.append(claimed)
             self._baton.say(f"claims {' '.join(row[1] for row in rows) or 'nothing'} as {outcome}")
-        elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM):
+        elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM, starts._ENTER):
             rows = self._database.starts.answer(text, parameters)
+        elif text in (crash_marks._OPEN, crash_marks._CLOSE):
+            rows = self._database.marks.answer(text, parameters)
         elif text == EFFECT:
             transaction.effects.append(parameters[0])
         elif text != "SELECT 1":

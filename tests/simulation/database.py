@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from offsetzero.store import starts
+from offsetzero.store import crash_marks, starts
 from simulation.baton import Process, Task
 from simulation.world import World
 
@@ -34,20 +34,43 @@ class Starts:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], tuple[str, int, bool]] = {}
+        self._stays: dict[tuple[str, int], str] = {}
 
     def answer(self, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         if text == starts._SELECT:
             return [
-                (*place, topic_id, at, True if done else None) for place, (topic_id, at, done) in self._rows.items()
+                (*place, topic_id, at, True if done else None, self._stays.get(place))
+                for place, (topic_id, at, done) in self._rows.items()
             ]
         if text == starts._CONFIRM:
             for place in zip(*parameters[:2], strict=True):
                 topic_id, at, _ = self._rows[place]
                 self._rows[place] = topic_id, at, True
+        elif text == starts._ENTER:
+            stay, *columns, _ = parameters
+            self._stays |= dict.fromkeys(zip(*columns, strict=True), stay)
         else:
             for topic, number, *row in zip(*parameters[1:], strict=True):
                 self._rows.setdefault((topic, number), tuple(row))
         return []
+
+
+class Marks:
+    """The table `crash_marks`; its short transactions are taken for statements."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, tuple[str, int]] = {}
+
+    def answer(self, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        key = tuple(parameters[:5])
+        if text == crash_marks._CLOSE:
+            self._rows.pop(key, None)
+            return []
+        member = parameters[5]
+        before, crashes = self._rows.get(key, (member, 0))
+        crashes += before != member
+        self._rows[key] = member, crashes
+        return [(crashes,)]
 
 
 class SimDatabase:
@@ -56,6 +79,7 @@ class SimDatabase:
     def __init__(self, world: World) -> None:
         self.outcomes: dict[Key, str] = {}
         self.starts = Starts()
+        self.marks = Marks()
         self.away = False
         self._world = world
         self._baton = world.baton

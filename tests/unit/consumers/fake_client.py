@@ -139,6 +139,7 @@ class FakeFacts:
         self.facts: dict[tuple[str, int], Facts] = {}
         self.away: Exception | None = None
         self.confirmed: list[tuple[str, int]] = []
+        self.entered: list[tuple[str, int]] = []
         self.reads = 0
 
     def read(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Facts]:
@@ -157,6 +158,11 @@ class FakeFacts:
     def confirm(self, places: Sequence[tuple[str, int]]) -> None:
         self._answer()
         self.confirmed += places
+
+    def enter(self, places: Sequence[tuple[str, int]]) -> str:
+        self._answer()
+        self.entered += places
+        return "stay"
 
     def _answer(self) -> None:
         if self.away is not None:

@@ -294,3 +294,25 @@ def test_a_due_record_wakes_the_workers() -> None:
     assert dispatcher.tick() is None
     assert woken
     assert take(dispatcher) is not None
+
+
+def test_while_a_suspect_is_there_records_run_one_at_a_time() -> None:
+    clock = ManualClock()
+    dispatcher = Dispatcher(clock)
+    suspected, other = OwnedPartition("documents", "id", 0), OwnedPartition("documents", "id", 1)
+    suspected.suspects_end = 2
+    dispatcher.add([Record(other, 0, b"a", b"v", [], 0), Record(other, 1, b"b", b"v", [], 0)])
+    first, second = take(dispatcher), take(dispatcher)
+    dispatcher.add(Record(suspected, number, b"%d" % number, b"v", [], 0) for number in range(4))
+    assert dispatcher.take(0.0) is None, "what was begun before ends first"
+    for record in (first, second):
+        assert record is not None
+        finish(dispatcher, record, done=True)
+    for number in range(2):
+        suspect = take(dispatcher)
+        assert suspect is not None
+        assert (suspect.offset, suspect.is_suspect) == (number, True)
+        assert dispatcher.take(0.0) is None
+        finish(dispatcher, suspect, done=number == 0)
+    after = [take(dispatcher), take(dispatcher)]
+    assert [record and record.offset for record in after] == [2, 3], "the suspects are over"

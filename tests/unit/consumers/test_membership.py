@@ -329,3 +329,47 @@ def test_where_the_cluster_does_not_serve_the_newer_protocol_the_older_one_is_sp
     asked_for.deliver(0, error=refused)
     with pytest.raises(GroupStopped, match="not supported"):
         asked_for.turn()
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["revoked", "closed"])
+def test_a_stay_that_ends_in_good_order_says_so_with_its_last_commit(close: bool) -> None:
+    loop = Loop()
+    loop.turn()
+    assert loop.facts.entered
+    assert loop.client.metadata["t.documents", 0] == "oz:id-1", "before its end it says nothing of it"
+    loop.loop.close() if close else loop.revoke(places(DOCUMENTS, RETRY))
+    assert loop.client.metadata["t.documents", 0] == "oz:id-1:stay", "though nothing was read since the last commit"
+
+
+@pytest.mark.parametrize(
+    ("before", "left", "topic_id", "is_suspect"),
+    [
+        (None, "", "id-1", False),
+        ("s1", "s1", "id-1", False),
+        ("s1", "", "id-1", True),
+        ("s2", "s1", "id-1", True),
+        ("s1", "", "", False),
+    ],
+    ids=["the first", "left in good order", "died", "died after one that left", "set by a tool"],
+)
+def test_what_a_member_that_died_may_have_worked_on_is_suspect(
+    before: str | None, left: str, topic_id: str, is_suspect: bool
+) -> None:
+    loop = Loop(assign=False)
+    start = Start("id-1", 0, committed=True, stay=before)
+    loop.facts.facts[DOCUMENTS] = Facts("id-1", 0, 50, 40, topic_id, start, committed_by=left)
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.turn()
+    loop.deliver(40)
+    loop.deliver(49)
+    loop.deliver(50)
+    loop.turn()
+    taken = [loop.take()]
+    while (record := take(loop.dispatcher)) is not None:
+        taken.append(record)
+    assert len(taken) == (1 if is_suspect else 3)
+    for record in taken:
+        finish(loop.dispatcher, record, done=True)
+    if is_suspect:
+        finish(loop.dispatcher, loop.take(), done=True)
+        assert loop.take().is_suspect is False, "it was not in the log when the member died"
