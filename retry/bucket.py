@@ -12,7 +12,7 @@ RAMP_SECONDS = 300.0
 SLOWEST = 0.05  # calls a second
 MAX_PAUSE = 300.0
 """Seconds of a `Retry-After` for which everybody waits; one that asks for longer is alone in that."""
-SEEN_SECONDS = 10.0  # over which the rate of what was really called is measured
+SEEN_SECONDS = 2.0  # over which the rate of what was really called is measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -40,9 +41,12 @@ def ask(event, ctx):
     if not event.name.startswith("plain"):
         try:
             with ctx.provider("llm"):
-                client.post(os.environ["OZ_TEST_PROVIDER"], json={"name": event.name}).raise_for_status()
+                asked = {"name": event.name, "process": os.getpid()}
+                client.post(os.environ["OZ_TEST_PROVIDER"], json=asked).raise_for_status()
         except Exception as error:
-            raise RuntimeError("as handlers do") from error if event.name.startswith("rude") else error
+            if event.name.startswith("rude"):
+                raise RuntimeError("as handlers do") from error
+            raise
 
 @calling.handler(DocumentUploaded)
 def note(event, ctx):
@@ -67,12 +71,15 @@ class Provider:
         self.seconds = seconds
         self.most = self.running = 0
         self.calls: list[tuple[float, str]] = []
+        self.process = 0  # that called last
         self.hung = threading.Event()
         self._lock = threading.Lock()
 
     def __call__(self, received: Received) -> Reply:
-        name = json.loads(received.body)["name"]
+        asked = json.loads(received.body)
+        name = asked["name"]
         with self._lock:
+            self.process = asked["process"]
             self.running += 1
             self.most = max(self.most, self.running)
             self.calls.append((time.monotonic(), name))
@@ -219,3 +226,159 @@ def test_503_for_an_hour_costs_a_thousand_documents_nothing_but_time(
         assert all(process.child.poll() is None for process in members.processes)
         wait_until(lambda: members.lines("provider well again"), what="the end of the outage in a log")
         assert [process.stop() for process in members.processes] == [0, 0]
+
+
+def test_a_401_stops_all_at_once_pages_and_work_resumes_when_the_key_is_good(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    good = threading.Event()
+    provider = Provider(lambda name: 200 if good.is_set() else 401, seconds=0.05)
+    with calling(provider) as members:
+        (member,) = members.start()
+        made = publish(settings, database, [f"doc-{n}" for n in range(60)])
+        wait_until(lambda: members.lines("provider down"), 30, what="an open breaker")
+        (line,) = members.lines("provider down")
+        assert (line["cause"], line["level"]) == ("provider-401", "error")
+        assert "docs/runbooks/provider.md" in line["next"]
+        at_once = len(provider.calls)
+        assert at_once <= 20, "those that were in flight"
+        wait_until(lambda: members.value(member, "offsetzero_provider_refuses{") == 1, what="the metric that pages")
+        wait_until(lambda: len(provider.calls) >= at_once + 3, what="probes")
+        assert members.health(member)["providers"]["llm"]["cause"] == "provider-401"
+        waited = [step(database, run_id) for run_id in made.values()]
+        assert ("waiting", "provider", 1) in waited
+        good.set()
+        assert {attempt for _, _, attempt in await_done(database, 60)} == {1}
+        assert appended(settings) == 0
+        wait_until(lambda: members.value(member, "offsetzero_provider_refuses{") == 0, what="the end of the page")
+        assert member.stop() == 0
+
+
+def test_a_403_that_one_record_gets_fails_its_run_alone(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    provider = Provider(lambda name: 403 if name == "doc-7" else 200)
+    with calling(provider) as members:
+        members.start()
+        made = publish(settings, database, [f"doc-{n}" for n in range(40)])
+        await_done(database, 39)
+        more = publish(settings, database, ["later"])  # the probe with another record, if none was
+        await_done(database, 40)
+        wait_until(lambda: step(database, made["doc-7"])[0] == "failed", 30, what="the end of the refused run")
+        assert step(database, made["doc-7"]) == ("failed", "provider-403", 1)
+        assert {step(database, run_id)[0] for run_id in (made | more).values()} == {"succeeded", "failed"}
+        assert members.lines("provider down") == []
+        assert appended(settings) == 0
+
+
+def test_a_403_that_all_get_stops_all_and_fails_none(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    good = threading.Event()
+    provider = Provider(lambda name: 200 if good.is_set() else 403)
+    with calling(provider) as members:
+        (member,) = members.start()
+        made = publish(settings, database, [f"doc-{n}" for n in range(40)])
+        wait_until(lambda: members.lines("provider down"), 30, what="an open breaker")
+        assert members.lines("provider down")[0]["cause"] == "provider-403"
+        wait_until(lambda: members.value(member, "offsetzero_provider_refuses{") == 1, what="the metric that pages")
+        good.set()
+        assert {attempt for _, _, attempt in await_done(database, 40)} == {1}
+        assert {step(database, run_id)[0] for run_id in made.values()} == {"succeeded"}
+        assert appended(settings) == 0
+
+
+def test_a_failure_of_one_record_alone_is_retried_as_ever(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    tried: Counter[str] = Counter()
+
+    def answer(name: str) -> int:
+        tried[name] += 1
+        return 503 if name == "doc-3" and tried[name] == 1 else 200
+
+    with calling(Provider(answer)) as members:
+        members.start()
+        publish(settings, database, [f"doc-{n}" for n in range(10)])
+        attempts = {name: attempt for _, name, attempt in await_done(database, 10)}
+        assert attempts == {f"doc-{n}": 2 if n == 3 else 1 for n in range(10)}
+        assert tried["doc-3"] == 2
+        assert appended(settings) == 1
+
+
+def test_a_prober_that_is_killed_and_its_permits_are_free_again(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    """The provider hangs: the one that probes is killed in its call, and the other's probe closes the breaker."""
+    state = ["refuses"]
+    provider = Provider(lambda name: 401 if state[0] == "refuses" else 200)
+    lease = {"OZ_TEST_LEASE": "3", "OFFSETZERO_PROVIDERS__LIMITS": '{"llm": {"calls": 1}}'}
+    with calling(provider) as members:
+        pair = members.start(2, **lease)
+        publish(settings, database, [f"doc-{n}" for n in range(60)])
+        wait_until(lambda: len({line["cause"] for line in members.lines("provider down")}) == 1, 30)
+        wait_until(lambda: all(members.value(one, "offsetzero_provider_waits_total{") for one in pair), 30)
+        state[0], provider.seconds = "well", 60.0  # the next probe hangs until it is killed
+        wait_until(lambda: provider.running == 1, 30, what="a probe that hangs")
+        before = len(provider.calls)
+        prober = next(one for one in pair if one.child.pid == provider.process)
+        provider.seconds = 0.0
+        prober.kill()
+        killed = time.monotonic()
+        wait_until(lambda: len(provider.calls) > before, 30, what="another prober")
+        assert time.monotonic() - killed < 3 + 3, "a lease of 3 s, and a look"
+        assert provider.most == 2, "the one that hangs for ever, with nobody behind it, and one more"
+        await_done(database, 60)
+        assert appended(settings) == 0
+
+
+def test_twenty_calls_at_once_over_three_processes(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    """48 workers. One of the processes is killed in the middle: its permits come back, and the bound holds."""
+    provider = Provider(seconds=0.3)
+    with calling(provider) as members:
+        victim, *others = members.start(3, OZ_TEST_LEASE="3")
+        publish(settings, database, [f"doc-{n}" for n in range(600)])
+        wait_until(lambda: provider.running == 20, 30, what="20 calls at once")
+        wait_until(lambda: len(effects(database)) >= 150, 60, what="150 effects")
+        victim.kill()
+        rows = await_done(database, 600)
+        assert len({document for document, _, _ in rows}) == 600
+        assert provider.most <= 20
+        assert {attempt for _, _, attempt in rows} == {1}
+        wait_until(lambda: provider.running == 0)
+        assert [process.stop() for process in others] == [0, 0]
+
+
+def test_429_slows_all_down_and_the_rate_ramps_back(
+    settings: Settings, database: psycopg.Connection, calling: Calling
+) -> None:
+    """The provider takes 10 calls in a second of its clock, and says how long to wait."""
+    taken: Counter[int] = Counter()
+    refused: list[float] = []
+
+    def answer(name: str) -> int | Reply:
+        second = int(time.monotonic())
+        taken[second] += 1
+        if taken[second] <= 10 or gone.is_set():
+            return 200
+        refused.append(time.monotonic())
+        return Reply(429, headers={"Retry-After": "1"})
+
+    gone = threading.Event()
+    provider = Provider(answer)
+    with calling(provider) as members:
+        first, second = members.start(2, OFFSETZERO_PROVIDERS__RATE="300")
+        publish(settings, database, [f"doc-{n}" for n in range(100)])
+        wait_until(lambda: members.value(first, "offsetzero_provider_rate{") < 300, 30, what="a slower rate")
+        rows = await_done(database, 100)
+        again = [name for _, name, attempt in rows if attempt > 1]
+        assert len(again) <= 2, "the first that is throttled tells all others"
+        assert appended(settings) == len(again)
+        assert len(refused) <= 50
+        gone.set()
+        slow = members.value(second, "offsetzero_provider_rate{")
+        wait_until(lambda: members.value(second, "offsetzero_provider_rate{") > slow + 1, 60, what="a faster rate")
+        assert members.lines("provider throttles")
+        assert members.lines("provider down") == []
