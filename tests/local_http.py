@@ -78,7 +78,10 @@ def serve(answer: Callable[[Received], Reply] = lambda _received: Reply()) -> It
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # with the 5 of Python a few dozen clients at once are refused now and then
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     local.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="local-http")

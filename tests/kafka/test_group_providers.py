@@ -268,6 +268,7 @@ def test_a_403_that_one_record_gets_fails_its_run_alone(
         assert step(database, made["doc-7"]) == ("failed", "provider-403", 1)
         assert {step(database, run_id)[0] for run_id in (made | more).values()} == {"succeeded", "failed"}
         assert members.lines("provider down") == []
+        assert [line["reason"] for line in members.lines("handling failed")] == ["provider-403"]
         assert appended(settings) == 0
 
 
