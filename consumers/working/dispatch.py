@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from offsetzero.clock import Clock
 from offsetzero.consumers.order import PARKED, Copy, Lane, Meeting
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.appends import is_too_large
 from offsetzero.consumers.working.copies import Copies
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.parking import Parked, Parking
@@ -534,6 +535,16 @@ class Dispatcher:
     def _park_later(self, record: Record) -> None:
         self._wait(record, self._clock.monotonic() + AGAIN_SECONDS, holds_lane=False)
 
+    def _keep(self, record: Record) -> None:
+        """It is too large to be parked: undone at its offset, it awaits its turn as a copy would."""
+        now, order = self._clock.monotonic(), record.owned.order
+        record.parking = False
+        self._leave(record)
+        lane = self.lane(record.key, record.offset)
+        record.copy = Copy(order, lane, record.offset, PARKED, record.owned, record.offset, now, record)
+        self._copies.take_in([record.copy], now)
+        self._let_out()
+
     def _settle_parked(self) -> None:
         """Note what the broker has answered."""
         for record, error in self._parked.answered():
@@ -542,6 +553,8 @@ class Dispatcher:
                 self._leave(record)
                 record.free()
                 record.done = True
+            elif is_too_large(error) and record.owned.active:
+                self._keep(record)
             else:
                 self._park_later(record)
 

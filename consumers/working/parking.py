@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from offsetzero import metrics
 from offsetzero.clock import Clock
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working.appends import Refusals
+from offsetzero.consumers.working.appends import Refusals, is_too_large
 from offsetzero.errors import PublishError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
@@ -110,8 +110,14 @@ class Parking:
         return delivery
 
     def answered(self, record: Record, error: PublishError | None) -> None:
-        """The broker has taken a record, or has not: then it is sent again, and its partition rests."""
+        """The broker has taken a record, or has not: then it is sent again, and its partition rests.
+
+        One that is too large waits where it is: see `Dispatcher`.
+        """
         if error is None:
+            self._refusals.remove(record)
+        elif is_too_large(error):
+            self._refusals.count(self._topic)
             self._refusals.remove(record)
         else:
             self._refusals.add(record, self._topic, str(error))

@@ -167,3 +167,27 @@ def test_a_record_that_is_too_large_for_its_tier_is_a_dead_letter_at_once(
     assert (letter.key(), letter.value()) == (b"k", b"")
     assert pointers.read(given) == Pointer.to(None)
     assert dict(given)["oz_failure"] == b"transient"
+
+
+def test_a_record_that_is_too_large_to_be_parked_runs_after_the_one_that_it_waits_for(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    audit = ConsumerGroup("audit", tiers=TIERS)
+    ran: list[tuple[int, int]] = []
+
+    @audit.tombstone
+    def act(key: str | None, ctx: Context) -> None:
+        ran.append((ctx.record.offset, ctx.attempt))
+        if ran == [(0, 1)]:
+            raise ConnectionResetError
+
+    audit.handler(DocumentUploaded)(lambda event, ctx: None)
+    with running(audit):
+        limit(settings, "audit.retry-1s", 12_000)
+    with LogProducer(settings) as producer:
+        topic = Names(settings.kafka.namespace).topic("documents")
+        for header in (b"small", os.urandom(30_000), b"small"):
+            producer.produce(topic, key=b"k", value=None, headers=[("mine", header)]).result(10)
+    with running(audit):
+        wait_until(lambda: len(ran) == 4, what="all three have run")
+    assert ran == [(0, 1), (0, 2), (1, 1), (2, 1)]
