@@ -14,7 +14,7 @@ from offsetzero.consumers.reading.fetching import Fetching
 from offsetzero.consumers.reading.marks import Mark, read_mark
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.opening import Opening
-from offsetzero.consumers.reading.pressure import Pressure
+from offsetzero.consumers.reading.pressure import BATCH, Pressure
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.parking import Parking
@@ -23,7 +23,6 @@ from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
 
-BATCH = 500
 IDLE_SECONDS = 0.05
 WAITING_SECONDS = 0.005
 ROUND_SECONDS = 1.0  # between commits

@@ -9,6 +9,7 @@ from offsetzero.consumers.record import OwnedPartition, PauseReason
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.settings import GroupSettings
 
+BATCH = 500  # records that are fetched at once
 WAIT_SECONDS = 0.05
 FULL_SECONDS = 1.0  # without room for so long, partitions are paused: not polling would look like a dead member
 MAX_WAITING = 1_000_000  # records of retry topics that are known; then nothing more is parked
@@ -53,7 +54,8 @@ class Pressure:
             partitions: those that are read, or would be without a reason of back-pressure.
         """
         limits, dispatcher = self._limits, self._dispatcher
-        room = dispatcher.wait_for_room(limits.max_in_flight, limits.max_in_flight_bytes, WAIT_SECONDS)
+        least = max(1, min(BATCH, limits.max_in_flight // 10))
+        room = dispatcher.wait_for_room(limits.max_in_flight, limits.max_in_flight_bytes, least, WAIT_SECONDS)
         self._bound_waiting(partitions)
         self._bound_spans(partitions)
         if room > 0:

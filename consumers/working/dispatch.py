@@ -228,16 +228,27 @@ class Dispatcher:
         if more:
             self._wake()
 
-    def wait_for_room(self, limit: int, limit_bytes: int, seconds: float) -> int:
+    def wait_for_room(self, limit: int, limit_bytes: int, least: int, seconds: float) -> int:
         """Wait until fewer than `limit` records and `limit_bytes` bytes are in flight, `seconds` at most.
 
+        Args:
+            limit: records.
+            limit_bytes: of them.
+            least: records that there should be room for, while others are ready to run: room comes one by one, and
+                to fetch so would take the interpreter from the workers for each.
+            seconds: after which any room is enough.
+
         Returns:
-            How many records there is room for; 0 when the time ran out.
+            How many records there is room for; 0 for none.
         """
+
+        def has_room() -> bool:
+            space = self._space(limit, limit_bytes)
+            return space >= least or (space > 0 and not self._lanes.ready)
+
         with self._lock:
-            if (space := self._space(limit, limit_bytes)) > 0:
-                return space
-            self._clock.wait(self._room, lambda: self._space(limit, limit_bytes) > 0, seconds)
+            if not has_room():
+                self._clock.wait(self._room, has_room, seconds)
             return self._space(limit, limit_bytes)
 
     def close(self) -> None:
