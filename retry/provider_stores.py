@@ -1,5 +1,6 @@
 """Where the one value of each provider is: a row that all processes share, or the memory of this one."""
 
+from offsetzero import logs
 from offsetzero.clock import Clock
 from offsetzero.retry.keeper import Decide
 from offsetzero.retry.protection import Protection
@@ -7,6 +8,8 @@ from offsetzero.store import providers
 from offsetzero.store.database import Pool
 
 ANSWER_SECONDS = 5.0  # for a connection
+
+log = logs.get(__name__)
 
 
 class SharedStore:
@@ -21,11 +24,20 @@ class SharedStore:
 
     def change(self, name: str, decide: Decide) -> None:
         def decide_json(state: providers.State | None, now: float) -> providers.State | None:
-            known = decide(Protection.from_json(state) if state is not None else None, now)
+            known = decide(_read(name, state), now)
             return known.to_json() if known is not None else None
 
         with self._pool.connection(ANSWER_SECONDS) as connection:
             providers.change(connection, name, decide_json)
+
+
+def _read(name: str, state: providers.State | None) -> Protection | None:
+    """What is stored; a version of ours that writes it otherwise has everything counted anew."""
+    try:
+        return Protection.from_json(state) if state is not None else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        log.warning("what is stored of a provider cannot be read: it begins anew", provider=name)
+        return None
 
 
 class OwnStore:
