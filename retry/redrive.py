@@ -26,7 +26,7 @@ from offsetzero.topics.names import Names
 CHUNK = 500
 _WINDOW = 1_000
 _WINDOW_BYTES = 64 * 1024 * 1024
-_CHUNKS_A_SECOND = 10
+_CHUNKS_A_SECOND = 4
 
 
 class Producer(Protocol):

@@ -69,7 +69,7 @@ def list_dead_letters(
     from offsetzero.cli import dlq_desk
 
     wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
-    found, total = _find(groups or (), wanted, text, None if as_json else limit)
+    found, more = _find(groups or (), wanted, text, None if as_json else limit)
     if as_json:
         print(json.dumps([dlq_view.summary(one) for one in found], indent=2))
         return
@@ -87,8 +87,8 @@ def list_dead_letters(
     summaries = [dlq_view.summary(one) for one in found]
     shown = [[str(row[name]) if row[name] not in (None, "") else "-" for name in columns] for row in summaries]
     rows.show(columns, shown, first=5, cut_last=True)
-    if total > len(found):
-        print(f"{total - len(found):,} older ones are not shown: --limit, or `offsetzero dlq groups`", file=sys.stderr)
+    if more:
+        print(f"The newest {limit:,}; older ones: --limit, or `offsetzero dlq groups`", file=sys.stderr)
     print("Show one: offsetzero dlq show GROUP PLACE", file=sys.stderr)
 
 
@@ -195,8 +195,8 @@ def export(
     print(f"{dlq_desk.letters(len(found))} of {group} written", file=sys.stderr)
 
 
-def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], int]":
-    """What is to be listed, and how many there are; without a database the topics are read, and all is open."""
+def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], bool]":
+    """What is to be listed, and whether there is more; without a database the topics are read, and all is open."""
     from offsetzero import settings
     from offsetzero.cli import dlq_desk
     from offsetzero.retry import dead_letters as topics
@@ -207,12 +207,11 @@ def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int 
     if not config.database_url.get_secret_value():
         read = [_known(letter) for group in groups or topics.groups(config) for letter in topics.read(config, group)]
         read.sort(key=lambda one: (one.entry.failed_at, one.entry.group_name, one.entry.partition, one.entry.place))
-        return read[-limit:] if limit is not None else read, len(read)
+        return read[-limit:] if limit is not None else read, limit is not None and len(read) > limit
     with dlq_desk.opened(groups) as desk:
         wanted = dlq_desk.with_text(desk, replace(wanted, groups=groups), text)
-        found = run(desk.connection, dead_letters.find(wanted, limit))
-        more = limit is not None and len(found) == limit
-        return found, run(desk.connection, dead_letters.count(wanted)) if more else len(found)
+        found = run(desk.connection, dead_letters.find(wanted, None if limit is None else limit + 1))
+        return found[-limit:] if limit is not None else found, limit is not None and len(found) > limit
 
 
 def _without_database(config: "Settings", group: str, which: str) -> "tuple[Known, DeadLetter]":
