@@ -35,6 +35,20 @@ def test_never_early_and_at_most_a_tenth_late(attempt: int, seed: int, asked: fl
     assert (decision.due_ms - NOW) / 1000 <= delay * 1.1 + 0.001
 
 
+class NoLuck(random.Random):
+    """Adds nothing."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+@pytest.mark.parametrize(("delay", "due"), [(60.0, 60_000), (0.0, 0), (0.0004, 1), (1.0001, 1001)])
+def test_without_jitter_it_is_due_after_the_delay_to_the_millisecond(delay: float, due: int) -> None:
+    decision = RetryPolicy([Tier("retry", delay)]).decide(Transient("x"), 1, NOW, NoLuck())
+    assert isinstance(decision, ToTier)
+    assert decision.due_ms == NOW + due
+
+
 def test_retry_after_picks_the_tier_that_is_long_enough() -> None:
     for asked, tier in [(10, "retry-1m"), (61, "retry-10m"), (6000, "retry-10m")]:
         decision = decide(Throttled("throttled", retry_after=asked), 1)
