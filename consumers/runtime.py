@@ -27,7 +27,7 @@ from offsetzero.consumers.working.transactional import MAX_RECORDS, OutputAppend
 from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.consumers.working.workers import Workers
 from offsetzero.errors import GroupStopped
-from offsetzero.producers.log import LogProducer
+from offsetzero.producers.log import ANY_SIZE, LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
@@ -36,14 +36,7 @@ from offsetzero.topics.catalogue import REDRIVE
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
 
-APPEND_BYTES = 256 * 1024 * 1024
-"""For the client, which counts before it compresses: what a topic takes is for the broker to say."""
 APPEND_SECONDS = 30.0  # for the broker's acknowledgement; then it is tried again
-PRODUCER: dict[str, Any] = {
-    "linger": 0.001,
-    "delivery_timeout": APPEND_SECONDS,
-    "more": {"message.max.bytes": APPEND_BYTES},
-}
 FLUSH_SECONDS = 5.0  # for what is on its way when the drain time is over
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
@@ -139,7 +132,9 @@ class GroupRuntime:
         topic_ids = resources.topics(group.name, self._sources, [tier.name for tier in self._policy.tiers])
         concurrency = group.concurrency(settings)
         with contextlib.ExitStack() as stack:
-            producer = stack.enter_context(resources.producer(**PRODUCER))
+            producer = stack.enter_context(
+                resources.producer(linger=0.001, delivery_timeout=APPEND_SECONDS, more=ANY_SIZE)
+            )
             connections: Pool | None = None
             if group.database:
                 connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, group.name))

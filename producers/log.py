@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 1_048_588 + 64 * 1024
 """As the retry topics' `max.message.bytes`: what fits a source fits there with more headers."""
+ANY_SIZE: Mapping[str, Any] = MappingProxyType({"message.max.bytes": 256 * 1024 * 1024})
+"""`more` of a producer of what another topic has taken: the client counts before it compresses, the broker after."""
 ERROR_PATIENCE = 3.0
 """Seconds that a `with` block left by an error waits for the broker's next answer; every answer starts them anew."""
 _AWAY = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})

@@ -104,7 +104,7 @@ def _carry_out(
     desk: "Desk", action: "Action", rate: float, canary: int | None, limit: float, canary_seconds: float
 ) -> None:
     from offsetzero.errors import PublishError
-    from offsetzero.producers.log import LogProducer
+    from offsetzero.producers.log import ANY_SIZE, LogProducer
     from offsetzero.retry import redrive as sending
     from offsetzero.retry import redrive_plan
     from offsetzero.retry.dead_letters import LetterReader
@@ -118,7 +118,7 @@ def _carry_out(
     with (
         dlq_bar.stopped_by_signals() as stop,
         dlq_bar.bar(action) as tell,
-        LogProducer(desk.config, delivery_timeout=30.0) as producer,
+        LogProducer(desk.config, delivery_timeout=30.0, more=ANY_SIZE) as producer,
         LetterReader(desk.config) as reader,
     ):
         work = sending.Redrive(desk.connection, producer, reader, names, action, rate=rate, progress=tell, stop=stop)

@@ -7,14 +7,16 @@ from typing import Any
 
 import psycopg
 import pytest
+from commands import CommandsHere
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from kafka.conftest import await_dead_letters
 
+from offsetzero import DeadLetter
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.errors import PublishError
-from offsetzero.producers.log import LogProducer
+from offsetzero.producers.log import ANY_SIZE, LogProducer
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry import pointers
 from offsetzero.retry.pointers import Pointed, Pointer, PointerLost
@@ -92,7 +94,7 @@ def test_a_record_that_is_small_only_when_compressed_is_dead_lettered_as_itself(
     settings: Settings, running: Running, database: psycopg.Connection
 ) -> None:
     topic, value = Names(settings.kafka.namespace).topic("documents"), b"much of the same " * 300_000
-    with LogProducer(settings, more={"message.max.bytes": 10_000_000}) as producer:
+    with LogProducer(settings, more=ANY_SIZE) as producer:
         producer.produce(topic, key=b"k", value=value, headers=event_headers("large")).result(10)
     with running(idle()):
         [letter] = await_dead_letters(settings, "audit", 1)
@@ -191,3 +193,34 @@ def test_a_record_that_is_too_large_to_be_parked_runs_after_the_one_that_it_wait
     with running(audit):
         wait_until(lambda: len(ran) == 4, what="all three have run")
     assert ran == [(0, 1), (0, 2), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("header", [os.urandom(30_000), b"much of the same " * 200_000], ids=["pointer", "compressed"])
+def test_what_was_too_large_is_redriven_as_it_was(
+    settings: Settings,
+    running: Running,
+    database: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    header: bytes,
+) -> None:
+    audit = ConsumerGroup("audit", tiers=TIERS)
+    keys: list[str | None] = []
+
+    @audit.tombstone
+    def act(key: str | None, ctx: Context) -> None:
+        keys.append(key)
+        if len(keys) == 1:
+            raise DeadLetter("looks-odd")
+
+    audit.handler(DocumentUploaded)(lambda event, ctx: None)
+    with running(audit):
+        limit(settings, "audit.dlq", 12_000)
+    with LogProducer(settings, more=ANY_SIZE) as producer:
+        topic = Names(settings.kafka.namespace).topic("documents")
+        producer.produce(topic, key=b"k", value=None, headers=[("mine", header)]).result(10)
+    with running(audit):
+        await_dead_letters(settings, "audit", 1)
+        CommandsHere(settings, monkeypatch)("dlq", "redrive", "audit", "--all", "--why", "mended")
+        wait_until(lambda: len(keys) == 2, what="it is handled once more")
+        wait_until(lambda: outcomes(database) == [Outcome.DEAD_LETTERED, Outcome.APPLIED], what="its outcomes")
+    assert keys == ["k", "k"]
