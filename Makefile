@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate chaos nightly nightly-properties bench bench-replay check format lock clean
+.PHONY: help demo compose-demo up test simulate chaos amounts nightly nightly-properties bench bench-replay check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,10 @@ test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--se
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_refusals.py --servers=embedded --timeout=0 -v $(ARGS)
 
-nightly: nightly-properties simulate chaos ## All that takes too long for every change
+nightly: nightly-properties simulate chaos amounts ## All that takes too long for every change
+
+amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, and list a million, some minutes
+	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py --servers=embedded -v -s $(ARGS)
 
 nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)

@@ -47,6 +47,7 @@ class LetterReader:
                 "auto.offset.reset": "earliest",  # what retention has taken is no more
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 50,
+                "fetch.message.max.bytes": 256 * 1024,  # `fetch` reads a little of many partitions
             },
             logger=LOGGER,
         )
@@ -119,8 +120,9 @@ class LetterReader:
                 if offsets and offsets[0] == offset:
                     offsets.popleft()
                     found[partition, offset] = self._whole(of_message(group, message))
-                if not offsets:
+                if not offsets:  # what was fetched beyond it would come next
                     del wanted[partition]
+                    self._consumer.incremental_unassign([TopicPartition(topic, partition)])
                 elif offsets[0] - offset > _SKIP:
                     self._consumer.seek(TopicPartition(topic, partition, offsets[0]))
         return found
