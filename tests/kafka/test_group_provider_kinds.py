@@ -1,5 +1,6 @@
 """Each kind of group calls a provider that is down at first: its events wait, have their effect, cost no attempt."""
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
@@ -44,8 +45,8 @@ def with_async(seen: Seen) -> ConsumerGroup:
 
     @group.prepare(DocumentUploaded)
     async def ask(event: DocumentUploaded, ctx: Context) -> None:
-        async with ctx.provider("llm"), httpx.AsyncClient() as client:
-            (await client.post(seen.url)).raise_for_status()
+        async with ctx.provider("llm"):
+            await asyncio.to_thread(seen.call)
 
     @group.handler(DocumentUploaded)
     async def note(event: DocumentUploaded, ctx: Context) -> None:
