@@ -13,6 +13,9 @@ from offsetzero.schemas.event import Event
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
 
+MAX_PROVIDER = 100
+"""Characters of a provider's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -143,6 +146,8 @@ class Context:
         Raises:
             ProviderWaits: on entering or leaving the block. Let it pass, or do without the provider.
         """
+        if not 0 < len(name) <= MAX_PROVIDER:
+            raise ConfigurationError(f"ctx.provider({name!r}): a name has 1 to {MAX_PROVIDER} characters")
         if self._providers is None:
             return ProviderCall.unprotected(name)
         return self._providers.call(name, self.handled)

@@ -102,8 +102,10 @@ class GroupRuntime:
         if watcher is None:
             return health(self._group.name, self._phase, Sight(), 0.0, error, ())
         silent = self._clock.monotonic() - watcher.turned_at
-        providers = self._waiting.shown() if self._waiting is not None else {}
-        return health(self._group.name, self._phase, watcher.sight, silent, error, self._refusals.told(), providers)
+        waiting = self._waiting
+        degraded = [*self._refusals.told(), *(waiting.told() if waiting is not None else ())]
+        providers = waiting.shown() if waiting is not None else {}
+        return health(self._group.name, self._phase, watcher.sight, silent, error, degraded, providers)
 
     def running(self) -> int:
         """How many handlers run now."""

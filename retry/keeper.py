@@ -19,6 +19,7 @@ from offsetzero.retry.turn import AWAY, SETTLED, Asking, Ended, Permit
 
 PATIENCE_SECONDS = 10.0
 """For which a worker waits for a free call; then its record waits without one."""
+TELL_SECONDS = 30.0  # between two lines that say that the database does not serve
 
 log = logs.get(__name__)
 
@@ -77,6 +78,7 @@ class Keeper:
         self._desks: dict[str, Desk] = {}
         self._thread: Thread | None = None
         self._closed = False
+        self._tell_at = 0.0
 
     def begin(self, name: str, caller: Caller) -> "Future[Permit | Wait]":
         """Ask for a call; the answer comes within some seconds, and a permit must be ended."""
@@ -189,9 +191,12 @@ class Keeper:
         try:
             self._store.change(desk.name, turn.decide)
         except Exception as error:
-            log.debug("nothing is known of a provider", provider=desk.name, error=str(error))
+            now = self._clock.monotonic()
+            if now >= self._tell_at:  # it is tried again every second
+                self._tell_at = now + TELL_SECONDS
+                log.warning("a provider cannot be asked for", provider=desk.name, error=str(error))
             with self._lock:
-                desk.forget_turn(self._clock.monotonic(), turn)
+                desk.forget_turn(now, turn)
             return
         with self._lock:
             desk.end_turn(self._clock.monotonic(), turn)

@@ -29,7 +29,7 @@ class ProviderCall:
         Permanent: `provider-403`, when only this record gets it.
     """
 
-    __slots__ = ("_caller", "_keeper", "_name", "_note", "_permit", "_rules")
+    __slots__ = ("_caller", "_keeper", "_name", "_note", "_permits", "_rules")
 
     def __init__(self, keeper: Keeper | None, name: str, caller: Caller, note: Note, rules: Rules = NO_RULES) -> None:
         self._keeper = keeper
@@ -37,7 +37,7 @@ class ProviderCall:
         self._caller = caller
         self._note = note
         self._rules = rules
-        self._permit: Permit | None = None
+        self._permits: list[Permit] = []  # several, where tasks of one handler share this
 
     @classmethod
     def unprotected(cls, name: str) -> "ProviderCall":
@@ -52,8 +52,8 @@ class ProviderCall:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         ended = judge(error, self._rules)
-        if self._keeper is not None and self._permit is not None:
-            future = self._keeper.end(self._permit, ended.answer, ended.retry_after, ended.cause)
+        if self._keeper is not None and self._permits:
+            future = self._keeper.end(self._permits.pop(), ended.answer, ended.retry_after, ended.cause)
             self._conclude(ended, error, future.result())
 
     async def __aenter__(self) -> None:
@@ -72,18 +72,17 @@ class ProviderCall:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         ended = judge(error, self._rules)
-        if self._keeper is not None and self._permit is not None:
-            future = self._keeper.end(self._permit, ended.answer, ended.retry_after, ended.cause)
+        if self._keeper is not None and self._permits:
+            future = self._keeper.end(self._permits.pop(), ended.answer, ended.retry_after, ended.cause)
             # What is known at once is not waited for: a task that is being cancelled could not.
             self._conclude(ended, error, future.result() if future.done() else await asyncio.wrap_future(future))
 
     def _begun(self, answer: Permit | Wait) -> None:
         if isinstance(answer, Wait):
             raise self._waits(answer)
-        self._permit = answer
+        self._permits.append(answer)
 
     def _conclude(self, ended: "Ending", error: BaseException | None, wait: Wait | None) -> None:
-        self._permit = None
         if wait is not None:
             raise self._waits(wait) from error
         if ended.answer is Answer.FORBIDDEN and ended.failure is not None:

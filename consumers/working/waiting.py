@@ -47,6 +47,14 @@ class Waiting:
         self.shown = self._keeper.shown
         self.close = self._keeper.close
 
+    def told(self) -> list[str]:
+        """A sentence for each provider that is down."""
+        return [
+            f"the provider {name} is down ({one['cause']}): what needs it waits"
+            for name, one in self.shown().items()
+            if one["cause"]
+        ]
+
     def call(self, name: str, handled: Call) -> ProviderCall:
         """A call of a provider for the event in work."""
         caller = Caller(handled.idempotency_key, handled.meta.tenant_id or "")
