@@ -17,7 +17,7 @@ from offsetzero.consumers.working.atwork import limited
 from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.classify import NO_RULES, Rules
-from offsetzero.retry.policy import JITTER, RetryPolicy, Tier
+from offsetzero.retry.policy import RetryPolicy, Tier
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
 from offsetzero.store.database import Connection
@@ -157,10 +157,8 @@ class ConsumerGroup:
         self.batched: Batch | None = None
         self.on_setup: Setup | None = None
         self._topics = list(topics) if topics is not None else None
-        # Where retries are read in the order of their offsets, one that is due later would hold up the next.
-        self._jitter = 0.0 if transactional else JITTER
         self._attempts = attempts
-        self._policy = RetryPolicy(tiers, self._jitter, attempts) if tiers is not None else None
+        self._policy = RetryPolicy(tiers, attempts=attempts, in_order=transactional) if tiers is not None else None
         self._concurrency = concurrency
         self._prepares: dict[str, Callable[[Any, Context], Any]] = {}
 
@@ -286,7 +284,7 @@ class ConsumerGroup:
 
     def policy(self, settings: Settings) -> RetryPolicy:
         """The retry tiers of this group."""
-        return self._policy or RetryPolicy.from_settings(settings.retry, self._jitter, self._attempts)
+        return self._policy or RetryPolicy.from_settings(settings.retry, self._attempts, in_order=self.transactional)
 
     def concurrency(self, settings: Settings) -> int:
         """How many records one process handles at once."""

@@ -252,7 +252,7 @@ class GroupRuntime:
         waiting: Waiting,
     ) -> Workers:
         settings, group, resources = self._settings, self._group, self._resources
-        reader = CallReader(group, self._codec, frozenset(self._retries))
+        reader = CallReader(group, self._codec, frozenset(self._retries), self._clock)
         outputs, refusals = Outputs(), self._refusals
         appender = OutputAppender(outputs) if group.transactional else Appender(producer, self._names, refusals)
         settler = Settler(group, self._policy, appender, connections, settings.source, self._clock, self._dice)

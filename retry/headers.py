@@ -61,7 +61,8 @@ class Hop:
 
     `attempt` is the one that is due, from 1; `hop` counts appends; `due_ms` is wall time in milliseconds, 0 for
     a record of a source topic; `timestamp_ms` is the source record's own timestamp. `redrive` is the id of the
-    operator's action that opened the record again, empty for none; with `discard` it is to be ended unhandled.
+    operator's action that opened the record again, empty for none; with `discard` it is to be ended unhandled. Before
+    `until_ms`, where it is more than 0, the record waits once more.
     """
 
     origin: Origin
@@ -72,6 +73,7 @@ class Hop:
     timestamp_ms: int = 0
     redrive: str = ""
     discard: bool = False
+    until_ms: int = 0
 
 
 def redriven(letter: Hop, action: uuid.UUID, *, discard: bool = False) -> Hop:
@@ -83,9 +85,8 @@ def redriven(letter: Hop, action: uuid.UUID, *, discard: bool = False) -> Hop:
         discard: the record is to be ended without its handler, such as one that holds up its key.
     """
     again = letter.redrive_no + 1
-    return replace(
-        letter, attempt=1, hop=letter.hop + 1, due_ms=0, redrive_no=again, redrive=str(action), discard=discard
-    )
+    fresh = Hop(letter.origin, hop=letter.hop + 1, redrive_no=again, timestamp_ms=letter.timestamp_ms)
+    return replace(fresh, redrive=str(action), discard=discard)
 
 
 def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms: int) -> Hop:
@@ -108,12 +109,13 @@ def read(headers: Sequence[tuple[str, bytes | None]], here: Origin, timestamp_ms
             timestamp_ms=_number(ours["oz_timestamp"]),
             redrive=str(uuid.UUID(ours["oz_redrive"].decode())) if "oz_redrive" in ours else "",
             discard=ours.get("oz_discard") == b"1",
+            until_ms=_number(ours.get("oz_until", b"0")),
         )
         if not (1 <= hop.attempt <= _MAX_ATTEMPT and hop.redrive_no < 2**31):
             raise ValueError("a number out of its range")
         if hop.origin.partition != here.partition:
             raise ValueError(f"its origin is partition {hop.origin.partition}: copies keep the partition number")
-        if hop.due_ms > timestamp_ms + MAX_WAIT_MS:
+        if max(hop.due_ms, hop.until_ms) > timestamp_ms + MAX_WAIT_MS:
             raise ValueError("due later than any tier makes it")
     except (KeyError, ValueError) as error:
         raise DecodeError(f"{here.topic}/{here.partition}@{here.offset}: oz_ header cannot be read: {error}") from error
@@ -151,6 +153,8 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         ours["oz_redrive"] = hop.redrive
     if hop.discard:
         ours["oz_discard"] = 1
+    if hop.until_ms:
+        ours["oz_until"] = hop.until_ms
     if failure is None:
         return kept + _encoded(ours)
     trace = failure.trace or trace_of(failure)

@@ -38,11 +38,15 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class ToTier:
-    """Append to `tier`; handle as `attempt` once the wall clock shows `due_ms`."""
+    """Append to `tier`; handle as `attempt` once the wall clock shows `due_ms`.
+
+    `until_ms` is when its time has come, where it is to wait in the tier once more before that; else 0.
+    """
 
     tier: Tier
     due_ms: int
     attempt: int
+    until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +71,20 @@ class RetryPolicy:
         tiers: in order.
         jitter: share of a tier's delay that is added at most.
         attempts: how often a handler is called in one process before a transient failure counts.
+        in_order: whether tiers are read in the order of their offsets: then no record may wait in one for longer than
+            its delay, for it would hold up those behind it; it is appended to the last one once more instead.
 
     Raises:
         ConfigurationError: for two tiers of one name, or a tier shorter than the one before it.
     """
 
-    def __init__(self, tiers: Sequence[Tier], jitter: float = JITTER, attempts: int = 1) -> None:
+    def __init__(
+        self, tiers: Sequence[Tier], jitter: float = JITTER, attempts: int = 1, *, in_order: bool = False
+    ) -> None:
         self.tiers = tuple(tiers)
-        self._jitter = jitter
+        self._jitter = 0.0 if in_order else jitter
         self._attempts = attempts
+        self._in_order = in_order
         problems = []
         if len({tier.name for tier in self.tiers}) != len(self.tiers):
             problems.append("retry: two tiers have one name")
@@ -86,9 +95,10 @@ class RetryPolicy:
             raise ConfigurationError(problems)
 
     @classmethod
-    def from_settings(cls, settings: RetrySettings, jitter: float = JITTER, attempts: int = 1) -> "RetryPolicy":
+    def from_settings(cls, settings: RetrySettings, attempts: int = 1, *, in_order: bool = False) -> "RetryPolicy":
         """The tiers that the settings name."""
-        return cls([Tier(name, delay) for name, delay in settings.delays.items()], jitter, attempts)
+        tiers = [Tier(name, delay) for name, delay in settings.delays.items()]
+        return cls(tiers, attempts=attempts, in_order=in_order)
 
     def decide(
         self,
@@ -125,15 +135,30 @@ class RetryPolicy:
             return ToDeadLetters()
         return self._retry(attempt, failure, attempt + 1, now_ms, dice)
 
+    def wait_on(self, until_ms: int, attempt: int, now_ms: int) -> ToTier | Again:
+        """Into the last tier once more, of a record whose time has not come; no attempt is consumed.
+
+        Args:
+            until_ms: when it will have come, wall time in milliseconds.
+            attempt: the one that is due then.
+            now_ms: wall time, milliseconds.
+        """
+        if not self.tiers:
+            return Again()
+        tier = self.tiers[-1]
+        return ToTier(tier, min(until_ms, now_ms + math.ceil(tier.delay * 1000)), attempt, until_ms)
+
     def _retries(self, dead_letter: DeadLettered) -> int:
         """How many attempts may fail before the one whose failure is a dead letter."""
         return {DeadLettered.LAST: len(self.tiers), DeadLettered.SECOND: 1}.get(dead_letter, 0)
 
-    def _retry(self, number: int, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> ToTier:
-        """Into tier `number`, or the first after it that is long enough; in the last one a record waits for longer."""
+    def _retry(self, number: int, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> ToTier | Again:
+        """Into tier `number`, or the first after it that is long enough; in the last one it can wait for longer."""
         asked = failure.retry_after or 0.0
         later = self.tiers[number - 1 :]
         tier = next((tier for tier in later if tier.delay >= asked), later[-1])
+        if self._in_order and asked > tier.delay:
+            return self.wait_on(now_ms + math.ceil(asked * 1000), attempt, now_ms)
         delay = max(tier.delay, asked)
         wait = delay + dice.uniform(0, self._jitter * delay)
         return ToTier(tier, now_ms + math.ceil(wait * 1000), attempt)  # up: never early

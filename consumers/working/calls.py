@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetzero import logs
+from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.context import Source
 from offsetzero.consumers.group import ConsumerGroup, Route
 from offsetzero.consumers.record import Record
 from offsetzero.errors import DecodeError, SchemasUnavailable
 from offsetzero.logs import Logger
 from offsetzero.retry import headers as retry_headers
-from offsetzero.retry.failures import Discard, Failure, Poison
+from offsetzero.retry.failures import Discard, Failure, Poison, Throttled
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.cloudevents import Glance
@@ -34,9 +35,10 @@ class Call:
 
     Attributes:
         label: the event type, `tombstone` or `unreadable`: for metrics.
+        early: its time has not come: it is to wait once more, which consumes no attempt.
     """
 
-    __slots__ = ("_hop", "_identity", "event", "failure", "glance", "group", "label", "record", "route")
+    __slots__ = ("_hop", "_identity", "early", "event", "failure", "glance", "group", "label", "record", "route")
 
     def __init__(self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None) -> None:
         self.record = record
@@ -46,6 +48,7 @@ class Call:
         self.event: Event | None = None
         self.route: Route | None = None
         self.failure: Failure | None = None
+        self.early = False
         self._hop = hop
         self._identity: EventIdentity | None = None
 
@@ -144,12 +147,14 @@ class CallReader:
         group: whose handlers are called.
         codec: decodes the data.
         retry_topics: the group's retry topics: only there the `oz_` headers count.
+        clock: wall time.
     """
 
-    def __init__(self, group: ConsumerGroup, codec: Codec, retry_topics: frozenset[str]) -> None:
+    def __init__(self, group: ConsumerGroup, codec: Codec, retry_topics: frozenset[str], clock: Clock = SYSTEM) -> None:
         self._group = group
         self._codec = codec
         self._retry_topics = retry_topics
+        self._clock = clock
 
     def read(self, record: Record) -> Call:
         """What to do with a record.
@@ -170,6 +175,9 @@ class CallReader:
         except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
             return self._poison(Call(record, self._group.name, None, hop), error)
         call = Call(record, self._group.name, glance, hop)
+        if hop is not None and hop.until_ms > self._clock.now_ms():
+            call.early, call.failure = True, Throttled("retry-after", "its time has not come")
+            return call
         if hop is not None and hop.discard:
             call.label = glance.type if glance is not None else TOMBSTONE
             call.failure = Discard("by-operator", "an operator has discarded the event")

@@ -93,13 +93,11 @@ class Settler:
             NotNow: the broker or the database refuses; nothing may be committed past the record meanwhile.
         """
         record = call.record
-        throttling = not record.appended and self._throttles(failure)
-        decision = self._policy.decide(
-            failure, call.hop.attempt, self._clock.now_ms(), self._dice, calls=record.calls + 1, throttling=throttling
-        )
+        decision = self._decide(call, failure)
         if record.failed is None:
             record.failed = failure
-            self._tell(call, failure, decision)
+            if not call.early:
+                self._tell(call, failure, decision)
             retry_headers.let_go(failure)  # it may stay for long, while the broker or the database is away
         if isinstance(decision, Again):
             record.failed = None
@@ -112,6 +110,13 @@ class Settler:
             return Ending.LEFT
         self._move(call, failure, decision)
         return Ending.DONE
+
+    def _decide(self, call: Call, failure: Failure) -> Decision:
+        record, attempt, now_ms = call.record, call.hop.attempt, self._clock.now_ms()
+        if call.early:
+            return self._policy.wait_on(call.hop.until_ms, attempt, now_ms)
+        throttling = not record.appended and self._throttles(failure)
+        return self._policy.decide(failure, attempt, now_ms, self._dice, calls=record.calls + 1, throttling=throttling)
 
     def not_now(self, record: Record, error: BaseException) -> Ending:
         """The same attempt, a little later. An outage is logged once a second, with one of its records."""
@@ -167,7 +172,7 @@ class Settler:
         letters, attempt = f"{self._group.name}.dlq", call.hop.attempt
 
         def dead_letter() -> Append:
-            return self._append(call, failure, letters, attempt, 0)
+            return self._append(call, failure, letters, attempt)
 
         def pointer() -> Append:
             letter = dead_letter()
@@ -177,11 +182,17 @@ class Settler:
         if tier is None:
             return dead_letter, pointer
         topic = f"{self._group.name}.{tier.tier.name}"
-        return lambda: self._append(call, failure, topic, tier.attempt, tier.due_ms), dead_letter, pointer
+        return (
+            lambda: self._append(call, failure, topic, tier.attempt, tier.due_ms, tier.until_ms),
+            dead_letter,
+            pointer,
+        )
 
-    def _append(self, call: Call, failure: Failure, topic: str, attempt: int, due_ms: int) -> Append:
+    def _append(
+        self, call: Call, failure: Failure, topic: str, attempt: int, due_ms: int = 0, until_ms: int = 0
+    ) -> Append:
         record = call.record
-        hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms)
+        hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms, until_ms=until_ms)
         headers = retry_headers.write(record.headers, hop, failure, self._group.name)
         # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
         return Append(topic, record.key, record.value, headers, hop.origin.partition, self._clock.now_ms())

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kafka.conftest import RunningGroup, uploaded
 
-from offsetzero import Throttled, Transient
+from offsetzero import Retry, Throttled, Transient
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -133,6 +133,29 @@ def test_each_record_waits_for_the_delay_of_its_own_tier(settings: Settings, run
     first, second, third = ran["short"]
     for waited, delay in ((second - first, 1.0), (third - second, 3.0), (ran["asked"][1] - ran["asked"][0], 3.0)):
         assert delay <= waited <= delay * (1 + JITTER) + LATE_MS / 1000
+
+
+def test_a_long_wait_holds_up_nobody_where_tiers_are_read_in_order(settings: Settings, running: Running) -> None:
+    """It waits in the last tier again and again, never too short, and loses no attempt."""
+    audit = ConsumerGroup("audit", tiers=[Tier("retry-2s", 2.0)], transactional=True)
+    ran: dict[str, list[tuple[int, float]]] = defaultdict(list)
+
+    @audit.handler(DocumentUploaded)
+    def act(event: DocumentUploaded, ctx: Context) -> None:
+        ran[event.name].append((ctx.attempt, SYSTEM.monotonic()))
+        if ctx.attempt == 1:
+            raise Retry(after=7) if event.name == "long" else Transient("busy")
+
+    document = uploaded().document_id  # one partition
+    with Publisher(settings) as publisher:
+        for name in ("long", "short"):
+            publisher.publish(uploaded(document, name=name))
+    with running(audit):
+        wait_until(lambda: len(ran["long"]) == 2, what="the long wait is over")
+    for name, delay in (("long", 7.0), ("short", 2.0)):
+        (first, began), (second, again) = ran[name]
+        assert (first, second) == (1, 2)
+        assert delay - 0.01 <= again - began <= delay + 2.0
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR, 0.5])

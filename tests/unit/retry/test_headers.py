@@ -24,7 +24,7 @@ def test_a_source_record_is_its_own_origin() -> None:
 
 
 def test_what_is_written_is_read_again() -> None:
-    hop = Hop(HERE, attempt=2, hop=1, due_ms=1_700_000_000_123, redrive_no=4, timestamp_ms=99)
+    hop = Hop(HERE, 2, 1, 1_700_000_000_123, redrive_no=4, timestamp_ms=99, until_ms=1_700_000_000_456)
     written = headers.write([("ce_id", b"1")], hop, Transient("slow", "it took long"), "indexer")
     assert headers.read(written, Origin("other", "indexer.retry-1m", 3, 0), 1_700_000_000_000) == hop
 
@@ -160,6 +160,7 @@ FORGED = [
     ("oz_due", b"99999999999999"),
     ("oz_redrive_no", b"1099511627776"),
     ("oz_redrive", b"not an id"),
+    ("oz_until", b"99999999999999"),
     ("oz_origin", b"id/999/0"),
     ("oz_origin", b"id/3/-1"),
     ("oz_origin", b"id/1099511627776/0"),
@@ -174,7 +175,7 @@ def test_forged_headers_are_poison_not_trouble(forged: tuple[str, bytes]) -> Non
 
 
 NAMES = ["oz_attempt", "oz_hop", "oz_due", "oz_origin", "oz_topic", "oz_timestamp", "oz_redrive_no"]
-NAMES += ["oz_redrive", "oz_discard"]
+NAMES += ["oz_redrive", "oz_discard", "oz_until"]
 VALUES = st.one_of(st.none(), st.binary(max_size=40), st.integers().map(lambda number: str(number).encode()))
 
 

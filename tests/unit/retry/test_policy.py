@@ -64,6 +64,23 @@ def test_beyond_the_last_tier_a_record_waits_in_it_and_loses_no_attempt() -> Non
     assert NOW + 6_000_000 <= decision.due_ms <= NOW + 6_600_001
 
 
+def test_where_a_tier_is_read_in_order_a_record_waits_in_it_again_and_again() -> None:
+    """Otherwise it would hold up those behind it."""
+    policy = RetryPolicy(POLICY.tiers, in_order=True)
+    decision: Decision = policy.decide(Throttled("throttled", retry_after=1500), 1, NOW, random.Random(1))
+    dues = []
+    while isinstance(decision, ToTier):
+        assert (decision.tier.name, decision.attempt, decision.until_ms) == ("retry-10m", 2, NOW + 1_500_000)
+        dues.append(decision.due_ms - NOW)
+        if decision.due_ms >= decision.until_ms:
+            break
+        decision = policy.wait_on(decision.until_ms, decision.attempt, decision.due_ms)
+    assert dues == [600_000, 1_200_000, 1_500_000]
+    short = policy.decide(Throttled("throttled", retry_after=61), 1, NOW, random.Random(1))
+    assert short == ToTier(POLICY.tiers[1], NOW + 600_000, 2)
+    assert isinstance(RetryPolicy([], in_order=True).wait_on(NOW + 1, 1, NOW), Again)
+
+
 def test_a_provider_that_is_known_to_throttle_consumes_no_attempt() -> None:
     for attempt in (1, 2, 3):
         decision = decide(Throttled("throttled", retry_after=61), attempt, throttling=True)
