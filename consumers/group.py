@@ -85,6 +85,8 @@ class ConsumerGroup:
             kept, or behind the `latest`. What comes later (partitions, sources, retries) is read from its beginning.
         ordering: whether events of one key keep their order when one of them is retried: those behind it wait for it,
             as `key` has it, or go on (`none`). Groups with transactional=True, or per_key over 1, have none.
+        on_dead_letter: what becomes of the events behind one of their key that is dead-lettered: they go on
+            (`release`), or wait until an operator has redriven or discarded it (`hold`; needs the database).
         attempts: how often a transient failure is tried in the process, a second apart, before its record goes to a
             retry tier; each try is the same `ctx.attempt`.
         rules: what failures are, by the class of the exception: a class of the taxonomy, or a function that makes a
@@ -109,6 +111,7 @@ class ConsumerGroup:
         timeout: float | None = None,
         start: Literal["earliest", "latest"] = "earliest",
         ordering: Literal["key", "none"] = "key",
+        on_dead_letter: Literal["release", "hold"] = "release",
         attempts: int = 1,
         rules: Rules = NO_RULES,
     ) -> None:
@@ -137,6 +140,15 @@ class ConsumerGroup:
             raise ConfigurationError(f"group {name}: start is {start!r}; it must be 'earliest' or 'latest'")
         if ordering not in ("key", "none"):
             raise ConfigurationError(f"group {name}: ordering is {ordering!r}; it must be 'key' or 'none'")
+        if on_dead_letter not in ("release", "hold"):
+            raise ConfigurationError(
+                f"group {name}: on_dead_letter is {on_dead_letter!r}; it must be 'release' or 'hold'"
+            )
+        if on_dead_letter == "hold" and not (database and ordering == "key" and per_key == 1):
+            raise ConfigurationError(
+                f"group {name}: on_dead_letter='hold' needs the database, where what is held is kept, and the order of"
+                " keys: it does not go with database=False, transactional=True, ordering='none' or per_key over 1"
+            )
         if start == "latest" and not database:
             raise ConfigurationError(
                 f"group {name}: start='latest' needs the database: only a row there tells a new group from one whose"
@@ -151,6 +163,7 @@ class ConsumerGroup:
         self.timeout = timeout
         self.start = start
         self.ordering = ordering
+        self.on_dead_letter = on_dead_letter
         self.rules = dict(rules)
         self.routes: dict[str, Route] = {}
         self.tombstones: Route | None = None

@@ -98,7 +98,7 @@ class Order:
         is_complete: whether all is known that waited when the partition was assigned.
     """
 
-    __slots__ = ("_lanes", "_out", "bytes", "home", "is_complete", "is_source", "live", "unpassed")
+    __slots__ = ("_lanes", "_out", "bytes", "held", "home", "is_complete", "is_source", "live", "unpassed")
 
     def __init__(self, home: OwnedPartition, *, is_source: bool = True, is_complete: bool = False) -> None:
         self.home = home
@@ -106,6 +106,8 @@ class Order:
         self.is_complete = is_complete
         self.live: dict[int, Copy] = {}
         """By origin."""
+        self.held: set[int] = set()
+        """Origins whose dead letters hold up their lanes; a copy that is expected stands for each."""
         self.bytes = 0
         """Of the payloads in memory, of copies that wait."""
         self.unpassed: list[Copy] = []
@@ -188,3 +190,11 @@ class Order:
             self.first(copy.lane)  # ends a lane in which nothing waits
         elif copy.lane in self._lanes:
             self.first(copy.lane)
+
+    def forget(self) -> None:
+        """Let go of all: the partition was revoked, and somebody may still hold on to it."""
+        self.live.clear()
+        self._lanes.clear()
+        self._out.clear()
+        self.unpassed.clear()
+        self.bytes = 0

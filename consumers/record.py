@@ -47,8 +47,10 @@ class Record:
         "failed",
         "header_names",
         "header_values",
+        "held",
         "kept",
         "key",
+        "lifted",
         "moved",
         "offset",
         "outgrown",
@@ -94,7 +96,9 @@ class Record:
         self.calls = 0  # of its handler that have failed in this process, and are to be followed by another
         self.outgrown = 0  # places that were too small for it when it was to be retried or dead-lettered
         self.appended = False  # the copy in the retry or dead-letter topic is acknowledged
-        self.moved: Version | None = None  # which copy it is then, in a retry topic
+        self.moved: Version | None = None  # which copy its key waits for then
+        self.held = False  # a row in the database says that its key waits until an operator has seen to it
+        self.lifted = False  # no longer: its outcome has taken the row away
         self.parking = False  # it is being appended to the first tier, for its key waits
         self.copy: Copy | None = None  # what it is among those that wait, when it was read from a retry topic
 
@@ -168,6 +172,7 @@ class OwnedPartition:
         order: of a source, what waits in retry topics of its records.
         orders: of a retry partition, the orders of all sources of its number, by the id of the topic.
         tiers: of a source, the retry partitions of its number.
+        cursor: what is read next of a retry partition while some of it is read again; else that is `position`.
         until: of a retry partition, how far it must have been read before its sources are.
         name: of this stay, in the database; empty in a group without one.
         has_left: whether the end of this stay was committed.
@@ -181,6 +186,7 @@ class OwnedPartition:
         "_undone",
         "active",
         "committed",
+        "cursor",
         "due",
         "gone",
         "has_left",
@@ -214,6 +220,7 @@ class OwnedPartition:
         self.orders: dict[bytes, Order] = {}
         self.tiers: Sequence[OwnedPartition] = ()
         self.until = 0
+        self.cursor: int | None = None
         self.due = 0.0
         self.name = ""
         self.has_left = False

@@ -70,9 +70,17 @@ class Resources:
         """The same for async functions; opened and closed in their loop."""
         return async_pool(self._settings, size, name=name)
 
-    def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None) -> FactsReader:
+    def facts(
+        self,
+        group: str,
+        topics: Sequence[str],
+        latest: Sequence[str],
+        connections: Pool | None,
+        *,
+        hold: bool = False,
+    ) -> FactsReader:
         """Facts about positions; see `ClusterFacts` for the arguments."""
-        return ClusterFacts(self._settings, group, topics, latest, connections)
+        return ClusterFacts(self._settings, group, topics, latest, connections, hold=hold)
 
     def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
         """The committed offsets of a group, once no transaction on them is open. Blocks for seconds at most.

@@ -160,6 +160,7 @@ class GroupRuntime:
                         [*self._sources, *self._retries],
                         self._sources if group.start == "latest" else (),
                         connections,
+                        hold=group.on_dead_letter == "hold",
                     ),
                     group.name,
                     self._clock,

@@ -12,8 +12,9 @@ from offsetzero.consumers.reading import positions
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
-from offsetzero.store import starts
+from offsetzero.store import holds, starts
 from offsetzero.store.database import Pool
+from offsetzero.store.holds import Hold
 from offsetzero.store.script import run
 from offsetzero.store.starts import Place, Start
 from offsetzero.topics import offsets
@@ -57,16 +58,25 @@ class ClusterFacts:
         topics: its source and retry topics, by our names.
         latest: those of the sources that a new group begins to read at the latest record.
         connections: to the database; None for a group without one.
+        hold: whether dead letters hold up their keys.
     """
 
     def __init__(
-        self, settings: Settings, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None
+        self,
+        settings: Settings,
+        group: str,
+        topics: Sequence[str],
+        latest: Sequence[str],
+        connections: Pool | None,
+        *,
+        hold: bool = False,
     ) -> None:
         self._settings = settings
         self._group = group
         self._topics = list(topics)
         self._latest = frozenset(latest)
         self._connections = connections
+        self._hold = hold
         self._names = Names(settings.kafka.namespace)
         self._admin: AdminClient | None = None
 
@@ -77,7 +87,7 @@ class ClusterFacts:
             TopicError: the cluster refuses, or does not answer.
             psycopg.Error, PoolTimeout: the database does.
         """
-        known = self._recorded()
+        known, held = self._recorded(), self._held()
         with self._cluster() as admin:
             topics = offsets.describe(admin, self._names, self._topics, timeout=KAFKA_SECONDS)
             every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
@@ -91,15 +101,16 @@ class ClusterFacts:
             )
         facts = {place: Facts(None) for place in places}
         for place in wanted:
-            held = committed.get(place)
+            known_at, topic_id = committed.get(place), topics[place[0]].id
             facts[place] = Facts(
-                topics[place[0]].id,
+                topic_id,
                 low[place],
                 high[place],
-                held.offset if held else None,
-                held.topic_id if held else "",
+                known_at.offset if known_at else None,
+                known_at.topic_id if known_at else "",
                 known.get(place),
-                held.left if held else "",
+                known_at.left if known_at else "",
+                holds=[one for one in held if (one.topic_id, one.partition) == (topic_id, place[1])],
             )
         if not lacking or self._connections is None:
             return facts
@@ -146,6 +157,12 @@ class ClusterFacts:
             return {}
         with self._connections.connection(POOL_SECONDS) as connection:
             return run(connection, starts.of_group(self._group))
+
+    def _held(self) -> Sequence[Hold]:
+        if not self._hold or self._connections is None:
+            return ()
+        with self._connections.connection(POOL_SECONDS) as connection:
+            return run(connection, holds.of_group(self._group))
 
     def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:
         return offsets.committed(self._settings, self._group, places, timeout=KAFKA_SECONDS)

@@ -77,10 +77,11 @@ class Fetching:
         if stays:
             self._consumer.resume([self.place(stay) for stay, _ in stays])
         for stay, end in stays:
+            at = stay.position if stay.cursor is None else stay.cursor
             with contextlib.suppress(KafkaException):  # not woken: a moment later, then
-                if stay.position == 0 and end > 0:
+                if at == 0 and end > 0:
                     self._consumer.seek(self.place(stay, 1))
-                self._consumer.seek(self.place(stay, stay.position))
+                self._consumer.seek(self.place(stay, at))
 
     def end(self, stay: OwnedPartition) -> int:
         """The end of the log as it was last seen when something was fetched; -1 when that is not known."""

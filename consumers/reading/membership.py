@@ -217,6 +217,8 @@ class Membership:
                 )
         stay.pauses.discard(PauseReason.OPENING)
         stay.until = facts.high
+        for hold in facts.holds:
+            self._dispatcher.hold(stay.order, hold)
         if self._ahead and stay.topic not in self._retries:
             stay.pauses.add(PauseReason.COPIES)
         self.live[self._names.topic(stay.topic), stay.partition] = stay

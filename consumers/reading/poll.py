@@ -7,19 +7,18 @@ from confluent_kafka import Consumer, KafkaError, Message
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
-from offsetzero.consumers.order import UNMOVED, Copy, Order
 from offsetzero.consumers.reading import protocol
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.fetching import Fetching
-from offsetzero.consumers.reading.marks import Mark, read_mark
+from offsetzero.consumers.reading.marks import read_mark
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.pressure import BATCH, Pressure
+from offsetzero.consumers.reading.tiers import Tiers
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.errors import GroupStopped
-from offsetzero.retry import headers as retry_headers
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
 
@@ -84,6 +83,7 @@ class PollLoop:
         self._next_round = 0.0
         self._resting = False
         self._in_order = in_order
+        self._tiers = Tiers(dispatcher, clock, limits.max_in_flight_bytes)
         self._commits = commits or Commits(group, names, clock, opening.confirm)
         self._membership = Membership(
             sources, retries, group, names, dispatcher, opening, self._commits, clock, lost, ahead=not in_order
@@ -213,66 +213,34 @@ class PollLoop:
         return [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
 
     def _accept(self, messages: list[Any]) -> None:  # the client's stub has None where none can be
-        find, retries = self._membership.live.get, self._retries
+        find, retries, tiers = self._membership.live.get, self._retries, self._tiers
         now: list[Record] = []
-        copies: list[Copy] = []
+        tiers.begin()
         for message in messages:
             if message.error() is not None:
                 self._on_error(message)
                 continue
             stay, offset = find((message.topic(), message.partition())), message.offset()
             # Read before a rebalance that was served in the same call: its partition has another stay by now, or none.
-            if stay is None or offset < stay.position:
+            if stay is None or (offset < stay.position and stay.cursor is None):
                 continue
             try:
                 headers = message.headers() or []
             except UnicodeDecodeError:  # of one header's name: for us such a record has none
                 headers = []
+            if stay.topic in retries and not self._in_order:
+                tiers.read(stay, message, headers)
+                continue
             record = Record(stay, offset, message.key(), message.value(), headers, message.timestamp()[1])
+            stay.deliver(record)
             if stay.topic not in retries:
-                stay.deliver(record)
                 now.append(record)
-            elif self._in_order:
-                stay.deliver(record)
-                stay.due = max(stay.due, self._due(read_mark(dict(headers), stay.partition), record.timestamp_ms))
-                self._dispatcher.add_later(record, stay.due)
             else:
-                copies.append(self._copy(stay, record, dict(headers)))
-                stay.deliver(copies[-1])
+                stay.due = max(stay.due, tiers.due(read_mark(dict(headers), stay.partition), record.timestamp_ms))
+                self._dispatcher.add_later(record, stay.due)
         if now:
             self._dispatcher.add(now)
-        if copies:
-            self._dispatcher.take_in(copies)
-
-    def _copy(self, stay: OwnedPartition, record: Record, headers: Mapping[str, bytes | None]) -> Copy:
-        """A record of a retry topic as it waits."""
-        mark = read_mark(headers, stay.partition)
-        if mark is None:  # somebody else wrote it, or it cannot be read: nothing waits for it, nor it for anything
-            order = self._order(stay, stay.topic_id.encode())
-            copy = Copy(order, record.offset, record.offset, UNMOVED, stay, record.offset, record=record)
-        else:
-            order = self._order(stay, mark.topic_id)
-            lane = self._dispatcher.lane(record.key, mark.origin)
-            due = self._due(mark, record.timestamp_ms)
-            copy = Copy(order, lane, mark.origin, mark.version, stay, record.offset, due, record)
-        record.copy = copy
-        return copy
-
-    @staticmethod
-    def _order(stay: OwnedPartition, topic_id: bytes) -> Order:
-        """That of a source of a retry partition; a topic that the group does not read gets one of its own."""
-        order = stay.orders.get(topic_id)
-        if order is None:
-            known = all(one.is_complete for one in stay.orders.values())
-            order = stay.orders[topic_id] = Order(stay, is_source=False, is_complete=known)
-        return order
-
-    def _due(self, mark: Mark | None, timestamp_ms: int) -> float:
-        """When a retry record is due, monotonic; no later than was meant when it was appended (clock steps)."""
-        now = self._clock.monotonic()
-        if mark is None or (meant := mark.version[2] - timestamp_ms) > retry_headers.MAX_WAIT_MS:
-            return now  # nobody appends such a copy: it is read at once, and turns out to be poison
-        return now + min(mark.version[2] - self._clock.now_ms(), meant) / 1000
+        tiers.end(self._fetching)
 
     def _on_error(self, message: Message) -> None:
         error: KafkaError = message.error()  # type: ignore[assignment]

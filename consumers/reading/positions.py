@@ -4,11 +4,12 @@ Nothing is ever skipped in silence: Kafka's own clients go to an end of the log 
 or were where no log is any more (quix-streams#1114, franz-go#1428, librdkafka#1442).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.errors import LostBecause, PositionLost
+from offsetzero.store.holds import Hold
 from offsetzero.store.starts import Place, Start
 
 
@@ -25,6 +26,7 @@ class Facts:
         committed_by: the stay that ended with that commit, in good order; empty when none did.
         start: what is recorded of its beginning.
         stay: the name of the stay that begins now; empty in a group without a database.
+        holds: the keys of a source that are held.
     """
 
     topic_id: str | None
@@ -35,6 +37,7 @@ class Facts:
     start: Start | None = None
     committed_by: str = ""
     stay: str = ""
+    holds: Sequence[Hold] = ()
 
     @property
     def died(self) -> bool:

@@ -60,6 +60,8 @@ class BatchHandling(RecordHandling):
         else:
             if work.bad and any(one.record.key == record.key is not None for one in work.bad):
                 self._do(work)  # the outcome of a bad one is safe before the next of its key begins
+                if work.must_wait(record):
+                    return
             work.good.append(call)
 
     def _do(self, work: "_Work") -> None:

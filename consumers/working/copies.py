@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable
 
 from offsetzero.consumers.order import Copy, Lane, Order, Version
-from offsetzero.consumers.record import Record
+from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working.run import Doing
 
 
@@ -13,7 +13,8 @@ class Copies:
     """The copies of all partitions of a member. The dispatcher calls it with its lock held.
 
     Only the first copy of a lane is looked at: it waits for its due time, then for the source to be read past its
-    origin, and then it may run. A copy that becomes the first of its lane later is looked at then.
+    origin, then for its payload if that is not in memory, and then it may run. A copy that becomes the first of its
+    lane later is looked at then.
     """
 
     def __init__(self) -> None:
@@ -22,6 +23,8 @@ class Copies:
         self._ties = itertools.count()
         self._unpassed: dict[Order, None] = {}
         self._ready: list[Copy] = []
+        self.wanted: dict[Copy, None] = {}
+        """Those that may run, but for their payload."""
 
     @property
     def count(self) -> int:
@@ -82,6 +85,31 @@ class Copies:
             self._look_again(heapq.heappop(self._due)[2], now)
         return self._due[0][0] if self._due else None
 
+    def refill(self, read: Iterable[tuple[Copy, Record]], limit: int, now: float) -> None:
+        """Payloads were read again."""
+        size = self.bytes
+        for copy, record in read:
+            is_wanted = copy in self.wanted
+            if copy.record is not None or copy.done or not (is_wanted or size < limit):
+                continue
+            copy.record = record
+            copy.order.bytes += record.size
+            size += record.size
+            if is_wanted:
+                del self.wanted[copy]
+                self._look_again(copy, now)
+
+    def wanted_of(self) -> dict[OwnedPartition, list[int]]:
+        """The offsets of `wanted` by partition, in order."""
+        found: dict[OwnedPartition, list[int]] = {}
+        for copy in [copy for copy in self.wanted if copy.done or copy.order.first(copy.lane) is not copy]:
+            copy.queued = False  # it was superseded, or is not the first any more
+            del self.wanted[copy]
+        for copy in self.wanted:
+            assert copy.stay is not None  # noqa: S101 - it was read
+            found.setdefault(copy.stay, []).append(copy.offset)
+        return {stay: sorted(offsets) for stay, offsets in found.items()}
+
     def let_out(self) -> list[Record]:
         """What may run; it is no longer counted as waiting in memory."""
         ready, self._ready = self._ready, []
@@ -89,15 +117,20 @@ class Copies:
         for copy in ready:
             if copy.record is not None and copy.order.home.active:
                 copy.order.bytes -= copy.record.size
+                copy.record.held = copy.origin in copy.order.held
                 records.append(copy.record)
         return records
 
     def purge(self) -> None:
         """Forget what belongs to partitions that were revoked."""
+        for order in self._orders:
+            if not order.home.active:
+                order.forget()
         self._orders = {order: None for order in self._orders if order.home.active}
         self._unpassed = {order: None for order in self._unpassed if order.home.active}
         self._due = [item for item in self._due if item[2].order.home.active]
         heapq.heapify(self._due)
+        self.wanted = {copy: None for copy in self.wanted if copy.order.home.active}
 
     def doing(self, copy: Copy, now: float) -> Doing | None:
         """What an undone copy is doing; None when it is out, so that others know."""
@@ -123,6 +156,9 @@ class Copies:
             copy.queued = True
             heapq.heappush(order.unpassed, copy)
             self._unpassed[order] = None
+        elif copy.record is None:
+            copy.queued = True
+            self.wanted[copy] = None
         else:
             order.let_out(copy)
             self._ready.append(copy)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.order import PARKED, Copy, Lane, Meeting
+from offsetzero.consumers.order import PARKED, UNMOVED, Copy, Lane, Meeting, Order
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working.appends import is_too_large
 from offsetzero.consumers.working.copies import Copies
@@ -17,6 +17,7 @@ from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.run import Doing, Ending, Run
 from offsetzero.errors import PublishError
 from offsetzero.retry.failures import Failure
+from offsetzero.store.holds import Hold
 
 RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before
 MAX_RUN = 250  # records
@@ -96,6 +97,27 @@ class Dispatcher:
             self._let_out()
             self._call_workers()
         self._wake()
+
+    def refill(self, read: Iterable[tuple[Copy, Record]], limit: int) -> None:
+        """Payloads were read again: of copies that may run, and of others as far as `limit` bytes are not reached."""
+        with self._lock:
+            self._copies.refill(read, limit, self._clock.monotonic())
+            self._let_out()
+            self._call_workers()
+        self._wake()
+
+    def wanted(self) -> dict[OwnedPartition, list[int]]:
+        """The offsets, in order, of copies that may run and whose payload is not in memory."""
+        if not self._copies.wanted:
+            return {}
+        with self._lock:
+            return self._copies.wanted_of()
+
+    def hold(self, order: Order, hold: Hold) -> None:
+        """A key is held from before this member's time."""
+        with self._lock:
+            order.held.add(hold.origin)
+            self._copies.expect(order, self.lane(hold.key, hold.origin), hold.origin, (hold.redrive_no, hold.hop, 0))
 
     def park(self, parking: Parking) -> None:
         """Append what is to be parked; called by the polling thread alone."""
@@ -492,6 +514,8 @@ class Dispatcher:
 
     def _finish(self, record: Record, *, done: bool) -> None:
         copy = record.copy
+        if done and record.held:
+            self._keep_hold(record)
         moved = record.moved is not None and done and isinstance(self._lanes, KeyLanes) and record.owned.active
         if moved:
             self._move(record)
@@ -530,6 +554,17 @@ class Dispatcher:
             for behind in self._lanes.part(record.key, lambda other: other.order is order):
                 self._send_back(behind)
 
+    def _keep_hold(self, record: Record) -> None:
+        """A record that is held has ended, for good, or as the dead letter that it was before."""
+        origin = record.offset if record.copy is None else record.copy.origin
+        if record.lifted and record.moved is None:
+            record.order.held.discard(origin)
+            return
+        record.order.held.add(origin)
+        if record.moved is None:
+            redrive_no, hop, _ = UNMOVED if record.copy is None else record.copy.version
+            record.moved = redrive_no, hop + 1, 0
+
     def _send_back(self, record: Record) -> None:
         """A record that was about to run has to wait for one of its key."""
         if record.copy is None:
@@ -559,12 +594,13 @@ class Dispatcher:
     def _settle_parked(self) -> None:
         """Note what the broker has answered."""
         for record, error in self._parked.answered():
-            self._answered.append((record, error))
-            if error is None:
+            if record.owned.active:
+                self._answered.append((record, error))
+            if error is None or not record.owned.active:
                 self._leave(record)
                 record.free()
-                record.done = True
-            elif is_too_large(error) and record.owned.active:
+                record.done = error is None
+            elif is_too_large(error):
                 self._keep(record)
             else:
                 self._park_later(record)

@@ -28,10 +28,10 @@ class Parked:
         self._waiting.append(record)
 
     def take(self) -> list[Record]:
-        """What is to be sent now, as far as it is still owned."""
+        """What is to be sent now."""
         taken, self._waiting = self._waiting, deque()
-        self._sending = dict.fromkeys(record for record in taken if record.owned.active)
-        return list(self._sending)
+        self._sending = dict.fromkeys(taken)
+        return list(taken)
 
     def sent(self, record: Record, delivery: Delivery) -> None:
         """It is on its way."""

@@ -15,6 +15,7 @@ from offsetzero.consumers.working import steps
 from offsetzero.consumers.working.appends import Append, Appender, TooLarge
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.holding import claim, hold_of
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.retry import headers as retry_headers
@@ -22,7 +23,7 @@ from offsetzero.retry import pointers
 from offsetzero.retry.classify import classify
 from offsetzero.retry.failures import Failure, FailureClass
 from offsetzero.retry.policy import Again, Decision, End, RetryPolicy, ToTier
-from offsetzero.store import processed
+from offsetzero.store import holds
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Pool
 from offsetzero.store.processed import Outcome
@@ -67,6 +68,7 @@ class Settler:
         self._clock = clock
         self._dice = dice
         self._throttles = throttles
+        self._letters = f"{group.name}.dlq"
         self._told: dict[str, float] = {}  # when an outage was last logged, by its kind: all records in work meet it
 
     def end(self, call: Call, error: BaseException) -> Ending:
@@ -147,16 +149,22 @@ class Settler:
             # Shown as waiting first: once the copy is in the log, its next attempt may start at any time.
             self._write(call, steps.wait(call, self._group.name, failure, call.hop.attempt, tier.due_ms))
         if not record.appended:
-            self._put(record, places)
+            self._put(call, places)
         if tier is not None and record.outgrown % len(places) == 0:
-            record.moved = call.hop.redrive_no, call.hop.hop + 1, tier.due_ms
+            # Not a second time for a batch that is worked on again: the copy is the one that was appended then.
+            record.moved = record.moved or (call.hop.redrive_no, call.hop.hop + 1, tier.due_ms)
             metrics.RETRIES.labels(self._group.name, tier.tier.name, failure.failure_class.value).inc()
         else:
             self._finish(call, failure, Outcome.DEAD_LETTERED)
+            if record.held:
+                record.moved = call.hop.redrive_no, call.hop.hop + 1, 0
 
-    def _put(self, record: Record, places: Sequence[Callable[[], Append]]) -> None:
+    def _put(self, call: Call, places: Sequence[Callable[[], Append]]) -> None:
+        record = call.record
         while True:
             append = places[record.outgrown % len(places)]()
+            if append.topic == self._letters:
+                self._hold(call)
             try:
                 return self._appender.put(record, append)
             except TooLarge as error:
@@ -167,12 +175,19 @@ class Settler:
                     self._appender.refuse(record, append, error)
                     raise NotNow from error
 
+    def _hold(self, call: Call) -> None:
+        """Before a dead letter is in the log, where an operator could redrive it."""
+        record = call.record
+        if self._group.on_dead_letter == "hold" and record.key is not None:
+            self._write(call, holds.place(self._group.name, hold_of(call, record.key)))
+            record.held = True
+
     def _places(self, call: Call, failure: Failure, tier: ToTier | None) -> Sequence[Callable[[], Append]]:
         """Where the record goes; then where it goes when its topic does not take its size."""
-        letters, attempt = f"{self._group.name}.dlq", call.hop.attempt
+        attempt = call.hop.attempt
 
         def dead_letter() -> Append:
-            return self._append(call, failure, letters, attempt)
+            return self._append(call, failure, self._letters, attempt)
 
         def pointer() -> Append:
             letter = dead_letter()
@@ -199,7 +214,7 @@ class Settler:
 
     def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> None:
         def script() -> Script[None]:
-            if (yield from processed.claim(call.identity, outcome)) and self._group.step:
+            if (yield from claim(call, outcome)) and self._group.step:
                 yield from steps.end(call, self._group.name, outcome, failure, self._source)
 
         self._write(call, script())

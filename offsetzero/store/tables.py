@@ -275,6 +275,22 @@ crash_marks = Table(
 )
 
 # The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.
+# The dead letters that hold up their keys, in groups that are declared so: until they are redriven or discarded.
+holds = Table(
+    "holds",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("origin", BigInteger, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("redrive_no", Integer, nullable=False),
+    Column("hop", Integer, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("group_name", "generation", "topic_id", "partition", "origin"),
+)
+
 indexed_documents = Table(
     "indexed_documents",
     metadata,

@@ -284,7 +284,15 @@ class MockResources(ClientResources):
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
         return {name: f"id-of-{name}" for name in (SOURCE, RETRY, REDRIVE)}
 
-    def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Pool | None) -> FactsReader:
+    def facts(
+        self,
+        group: str,
+        topics: Sequence[str],
+        latest: Sequence[str],
+        connections: Pool | None,
+        *,
+        hold: bool = False,
+    ) -> FactsReader:
         return MockFacts(self._log)
 
     def is_member(self, group: str, member_id: str) -> bool:

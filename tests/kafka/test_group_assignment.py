@@ -25,7 +25,7 @@ from offsetzero.topics import lag
 from offsetzero.topics.names import Names
 from support import wait_until
 
-TOPICS = ("documents", "documents.bulk", "audit.retry-1m", "audit.retry-10m")
+TOPICS = ("documents", "documents.bulk", "audit.retry-1m", "audit.retry-10m", "audit.redrive")
 SECONDS = 90 if os.environ.get("OZ_TEST_PROFILE") == "nightly" else 15
 
 

@@ -172,7 +172,7 @@ def test_expired_offsets_are_not_taken_for_a_new_group(
     for start in ("earliest", "latest"):
         error = stops(both, audit_group(start=start))
         assert error.reason is LostBecause.EXPIRED
-    for topic in ("documents", "audit.retry-1m", "audit.retry-10m"):
+    for topic in ("documents", "audit.retry-1m", "audit.retry-10m", "audit.redrive"):
         offsetzero("groups", "reset", "audit", "--to", "earliest", "--topic", topic, "--yes")
     with running(audit_group(), both):
         await_effects(database, 12)
@@ -300,7 +300,7 @@ def test_while_the_database_is_away_a_group_waits_and_keeps_its_membership(
     publish(settings, 0, 3)
     with database_away(postgres_url, url.rpartition("/")[2]):
         member = RunningGroup(audit_group(), settings)
-        wait_until(lambda: metrics.PAUSED.labels("audit", "opening")._value.get() == 18, what="partitions that wait")
+        wait_until(lambda: metrics.PAUSED.labels("audit", "opening")._value.get() == 24, what="partitions that wait")
         wait_until(
             lambda: [one.assignment for one in lag.group_state(settings, "audit").members] != [], what="a member"
         )

@@ -57,8 +57,17 @@ class SimAdmin:
 class SimFacts(ClusterFacts):
     """The real reader of facts, which asks a simulated cluster and database."""
 
-    def __init__(self, world: World, group: str, topics: Sequence[str], latest: Sequence[str], pool: Pool | None):
-        super().__init__(Settings(), group, topics, latest, pool)
+    def __init__(
+        self,
+        world: World,
+        group: str,
+        topics: Sequence[str],
+        latest: Sequence[str],
+        pool: Pool | None,
+        *,
+        hold: bool = False,
+    ) -> None:
+        super().__init__(Settings(), group, topics, latest, pool, hold=hold)
         self._world = world
 
     def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:

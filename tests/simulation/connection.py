@@ -9,7 +9,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 
-from offsetzero.store import crash_marks, processed, starts
+from offsetzero.store import crash_marks, holds, processed, starts
 from simulation.baton import Process
 from simulation.database import Transaction
 from simulation.faults import Answer
@@ -48,7 +48,7 @@ class SimConnection(psycopg.Connection[Any]):
             rows = [(1,)] if got else []
             self._baton.say(f"claims {key[3]} as {outcome}" + ("" if got else ": it has an outcome"))
         elif text == processed._SELECT:
-            found = self._database.outcomes.get(tuple(parameters))
+            found = self._database.has_outcome(tuple(parameters))
             rows = [(found,)] if found else []
         elif text == processed._INSERT_ALL:
             group, generation, outcome, *columns = parameters
@@ -60,6 +60,14 @@ class SimConnection(psycopg.Connection[Any]):
             rows = self._database.starts.answer(text, parameters)
         elif text in (crash_marks._OPEN, crash_marks._CLOSE):
             rows = self._database.marks.answer(text, parameters)
+        elif text == holds._INSERT:
+            self._database.place(transaction, parameters)
+            self._baton.say(f"holds {parameters[5]!r} at {parameters[4]} of {parameters[2]}")
+        elif text == holds._DELETE:
+            self._database.lift(transaction, parameters)
+            self._baton.say(f"lifts the hold at {parameters[4]} of {parameters[2]}")
+        elif text == holds._SELECT:
+            rows = [(*place, key, *number) for place, (*number, key) in sorted(self._database.holds.items())]
         elif text == EFFECT:
             transaction.effects.append(parameters[0])
         elif text != "SELECT 1":

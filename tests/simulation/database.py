@@ -4,7 +4,7 @@ A claim of a row that another transaction has inserted waits for that one's end,
 may be answered, lost, or carried out without an answer; while the database is away every statement fails.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from simulation.baton import Process, Task
 from simulation.world import World
 
 Key: TypeAlias = tuple[Any, ...]  # group, generation, source, event id, redrive number
+Holds: TypeAlias = dict[tuple[str, int, int], tuple[int, int, bytes]]  # redrive number, hop and key by origin
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +25,7 @@ class Transaction:
     process: Process
     outcomes: dict[Key, str] = field(default_factory=dict)
     effects: list[str] = field(default_factory=list)
+    holds: list[Callable[[Holds], None]] = field(default_factory=list)
     waits_for: "Transaction | None" = None
     over: bool = False
     waiting: list[Task] = field(default_factory=list)
@@ -80,6 +82,7 @@ class SimDatabase:
         self.outcomes: dict[Key, str] = {}
         self.starts = Starts()
         self.marks = Marks()
+        self.holds: Holds = {}
         self.away = False
         self._world = world
         self._baton = world.baton
@@ -102,7 +105,9 @@ class SimDatabase:
         if commit:
             self.outcomes.update(transaction.outcomes)
             for key, outcome in transaction.outcomes.items():
-                self._world.laws.ends(key[3], outcome)
+                self._world.laws.ends(key[3], outcome, key[4])
+            for change in transaction.holds:
+                change(self.holds)
             for event_id in transaction.effects:
                 self._world.laws.effect(event_id)
         for task in transaction.waiting:
@@ -128,6 +133,28 @@ class SimDatabase:
         self._claims[key] = transaction
         transaction.outcomes[key] = outcome
         return True
+
+    def has_outcome(self, key: Key) -> str | None:
+        """That of an event, for this redrive number or a higher one."""
+        *event, redrive_no = key
+        found = [one for one in self.outcomes if list(one[:-1]) == event and one[-1] >= redrive_no]
+        return self.outcomes[min(found)] if found else None
+
+    def place(self, transaction: Transaction, parameters: Sequence[Any]) -> None:
+        """Insert or update a hold."""
+        _, _, topic_id, partition, origin, key, redrive_no, hop = parameters
+        row, new = (topic_id, partition, origin), (redrive_no, hop, key)
+        transaction.holds.append(lambda rows: rows.update({row: max(new, rows.get(row, new))}))
+
+    def lift(self, transaction: Transaction, parameters: Sequence[Any]) -> None:
+        """Delete a hold that is no later than a redrive number."""
+        _, _, *row, redrive_no = parameters
+
+        def delete(rows: Holds) -> None:
+            if rows.get((place := tuple(row)), (redrive_no + 1,))[0] <= redrive_no:  # type: ignore[arg-type]
+                del rows[place]  # type: ignore[arg-type]
+
+        transaction.holds.append(delete)
 
     def go_away(self) -> None:
         """Stop serving; open transactions are rolled back."""

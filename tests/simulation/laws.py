@@ -25,6 +25,8 @@ class Laws:
         self._copies: dict[str, list[Stored]] = defaultdict(list)  # by event: those in retry and dead-letter topics
         self._checked: dict[Place, int] = defaultdict(int)  # offsets below which all records were found done
         self._ended: dict[str, str] = {}  # the outcomes of events, once they are safe
+        self._redriven: dict[str, int] = {}  # of those that were redriven: for how manieth time they have ended
+        self._operated: dict[str, str] = {}  # what an operator has done to events, as the outcome that follows
         self._effects: set[str] = set()
         self._last: dict[bytes, int] = {}  # by key: the position among all events of its last effect
         self._dead: set[str] = set()
@@ -32,8 +34,10 @@ class Laws:
         self._order = {one.event_id: at for at, one in enumerate(world.plan.events)}
         troubled = (Kind.FAILS, Kind.BUG, Kind.HANGS)
         self._retried = {one.key for one in world.plan.events if one.behaviour.kind in troubled}
+        if world.plan.hold:
+            self._retried |= {one.key for one in world.plan.events if one.behaviour.kind is Kind.POISON}
         self._given_up = {one.key for one in world.plan.events if one.behaviour.kind is Kind.HANGS}
-        self._unordered = self._retried if world.plan.effects is Effects.TRANSACTION else set()
+        self._unordered = set(self._retried) if world.plan.effects is Effects.TRANSACTION else set()
 
     # --- commits
 
@@ -64,7 +68,7 @@ class Laws:
 
     def _is_done(self, record: Stored) -> bool:
         """Its outcome is in the database, or a later copy is in the log; of equal ones, one that is not committed."""
-        if record.event_id in self._ended:
+        if record.event_id in self._ended and self._redriven.get(record.event_id, 0) >= _version(record)[0]:
             return True
         return any(
             _version(other) > _version(record)
@@ -116,14 +120,32 @@ class Laws:
             return  # of outputs that were sent together some may be lost, and sent again after the others
         if event.key is None or event.key in self._unordered:
             return
+        if plan.hold:
+            self._look_at_holds(event)
+        elif event_id in self._operated:
+            return  # the others have gone on meanwhile
         at, last = self._order[event_id], self._last.get(event.key, -1)
         if at < last:
             self._fail(f"effect of {event_id} after one of e{last}: key {event.key!r} is out of order")
         self._last[event.key] = at
 
-    def ends(self, event_id: str, outcome: str) -> None:
+    def _look_at_holds(self, event: Published) -> None:
+        """No effect comes behind a dead letter of its key that an operator has not seen to."""
+        for other in self._world.plan.events[: self._order[event.event_id]]:
+            if other.key == event.key and self._ended.get(other.event_id) == "dead-lettered":
+                self._fail(f"effect of {event.event_id}, though key {event.key!r} is held for {other.event_id}")
+
+    def ends(self, event_id: str, outcome: str, redrive_no: int = 0) -> None:
         """The outcome of an event is safe."""
-        self._ended[event_id] = outcome
+        if redrive_no >= self._redriven.get(event_id, 0):
+            self._ended[event_id] = outcome
+            self._redriven[event_id] = redrive_no
+
+    def operates(self, record: Stored, outcome: str) -> None:
+        """An operator sends a dead letter back."""
+        self._operated[record.event_id] = outcome
+        self._copies[record.event_id].append(record)
+        self._retried.add(self._events[record.event_id].key)
 
     # --- copies
 
@@ -141,7 +163,8 @@ class Laws:
             self._fail(f"{what} for {reason}, which {event.behaviour}")
         consumer = self._world.consumer_of(process)
         owns = consumer is not None and any(number == record.partition for _, number in consumer.assigned)
-        if not owns and self._world.plan.effects is not Effects.TRANSACTION:  # there the group refuses its offsets
+        # In transactions the group refuses the offsets; held up at any line, a worker looks, and then loses it.
+        if not owns and self._world.plan.effects is not Effects.TRANSACTION and not self._world.plan.preempt:
             self._fail(f"{what}, having lost the partition")
 
     def _parks(self, event: Published, record: Stored, what: str) -> None:
@@ -176,14 +199,18 @@ class Laws:
                 paused = [one.name for one in world.consumers if place in one.assigned and place in one.paused]
                 state = f", paused by {paused[0]}" if paused else ""
                 missing.append(f"{_shown(place)} is committed at {committed} of {end}{state}")
-        missing += [f"{one.event_id} has no outcome" for one in world.plan.events if one.event_id not in self._ended]
+        for event_id in (one.event_id for one in world.plan.events):
+            outcome = self._ended.get(event_id, "without an outcome")
+            wanted = self._operated.get(event_id, outcome)
+            if event_id not in self._ended or outcome != wanted or (world.plan.hold and outcome == "dead-lettered"):
+                missing.append(f"{event_id} is {outcome}")
         return missing
 
     def look_at_outcomes(self) -> None:
         """Each event ended as it had to; what was applied had its effect, what was dead-lettered lies there."""
         for event in self._world.plan.events:
             event_id, outcome = event.event_id, self._ended.get(event.event_id)
-            if outcome != event.behaviour.expected:
+            if outcome != self._operated.get(event_id, event.behaviour.expected):
                 self._fail(f"{event_id} ({event.behaviour}) ended as {outcome}")
             if (event_id in self._effects) != (outcome == "applied"):
                 state = "there" if event_id in self._effects else "missing"

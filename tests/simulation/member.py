@@ -80,8 +80,10 @@ class SimResources(Resources):
     def pool(self, size: int, name: str) -> Any:
         return SimPool(self._world, self._process)
 
-    def facts(self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Any) -> Any:
-        return SimFacts(self._world, group, topics, latest, connections)
+    def facts(
+        self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Any, *, hold: bool = False
+    ) -> Any:
+        return SimFacts(self._world, group, topics, latest, connections, hold=hold)
 
     def ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
         self._world.baton.step()
@@ -167,12 +169,15 @@ KINDS: dict[Effects, dict[str, Any]] = {
 def _group(world: World, process: Process) -> ConsumerGroup:
     """The group as a user declares it; what its handlers do is in the plan."""
     tiers = [Tier(name, delay) for name, delay in TIERS.items()]
-    group = ConsumerGroup(GROUP, topics=SOURCES, tiers=tiers, timeout=world.plan.timeout, **KINDS[world.plan.effects])
+    kind = KINDS[world.plan.effects] | ({"on_dead_letter": "hold"} if world.plan.hold else {})
+    group = ConsumerGroup(GROUP, topics=SOURCES, tiers=tiers, timeout=world.plan.timeout, **kind)
     behaviours = {one.event_id: one.behaviour for one in world.plan.events}
 
     def act(ctx: Context, connection: Any) -> None:
         event_id = ctx.meta.id
         behaviour: Behaviour = behaviours[event_id]
+        if ctx.handled.hop.redrive_no > 0:  # type: ignore[attr-defined]  # an operator has mended what was wrong
+            behaviour = Behaviour(Kind.FINE)
         world.baton.check(world.baton.current)
         world.laws.handles(process, event_id)
         world.baton.say(f"handles {event_id}, attempt {ctx.attempt}")

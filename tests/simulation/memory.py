@@ -42,6 +42,7 @@ class Memory:
         self._held: dict[tuple[str, bool], Held] = defaultdict(Held)
         given_up = 4 if plan.timeout else 1  # a handler that was given up keeps what it was given
         self._records = plan.max_in_flight * given_up + SPARE_RECORDS
+        self._fetched = plan.max_in_flight * RECORD_BYTES  # of which it is looked at what is kept
         self._bytes = MAX_BYTES + plan.max_in_flight * given_up * RECORD_BYTES  # looked at between two fetches
 
     def hold(self, member: str, record: Stored) -> tuple[bytes | None, str]:
@@ -60,4 +61,5 @@ class Memory:
         return payload, wrong if self._is_too_much(held, waits) else ""
 
     def _is_too_much(self, held: Held, waits: bool) -> bool:
-        return held.bytes > self._bytes or held.records > (self._bytes // OVERHEAD if waits else self._records)
+        limit = self._bytes + self._fetched * waits
+        return held.bytes > limit or held.records > (limit // OVERHEAD if waits else self._records)

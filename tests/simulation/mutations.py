@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from offsetzero.consumers.order import Copy, Meeting, Order
 from offsetzero.consumers.reading import membership
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working import batches, settle
+from offsetzero.consumers.working import batches, database, settle
 from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.kafka_transaction import Transactions
@@ -149,6 +150,89 @@ def _aborted_counts_as_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transactions, "_after", lambda self, error, rest, endings: [])
 
 
+def _nothing_parked(patch: pytest.MonkeyPatch) -> None:
+    """mopl#266: A's backoff let B pass."""
+    original = Order.meets
+
+    def meets(self: Order, lane: Any, offset: int) -> Meeting:
+        found = original(self, lane, offset)
+        return Meeting.RUN if found is Meeting.PARK else found
+
+    patch.setattr(Order, "meets", meets)
+
+
+def _nothing_sent_back(patch: pytest.MonkeyPatch) -> None:
+    """wolverine#3476: later messages of the key overtook."""
+    patch.setattr(KeyLanes, "part", lambda self, key, unwanted: [])
+
+
+def _batches_go_on(patch: pytest.MonkeyPatch) -> None:
+    original = batches._Work.__init__
+    patch.setattr(batches._Work, "__init__", lambda self, *, ordered: original(self, ordered=False))
+
+
+def _superseded_runs(patch: pytest.MonkeyPatch) -> None:
+    original = Order.meets
+
+    def meets(self: Order, lane: Any, offset: int) -> Meeting:
+        found = original(self, lane, offset)
+        return Meeting.RUN if found is Meeting.UNREAD else found
+
+    patch.setattr(Order, "meets", meets)
+
+
+def _last_copy_read_is_live(patch: pytest.MonkeyPatch) -> None:
+    original = Order.take_in
+
+    def take_in(self: Order, copy: Copy) -> Copy | None:
+        known = self.live.get(copy.origin)
+        if known is not None and known.stay is not None and copy.stay is not None:
+            copy.version = known.version[0], known.version[1] + 1, 0
+        return original(self, copy)
+
+    patch.setattr(Order, "take_in", take_in)
+
+
+def _highest_origin_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Copy, "__lt__", lambda self, other: self.origin > other.origin)
+
+
+def _position_is_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Order, "has_passed", lambda self, origin: self.is_complete)
+
+
+def _copies_run_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = Order.__init__
+
+    def init(self: Order, home: OwnedPartition, **given: Any) -> None:
+        original(self, home, **given | {"is_complete": True})
+
+    patch.setattr(Order, "__init__", init)
+
+
+def _sources_do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    original = Membership.__init__
+
+    def init(self: Membership, *given: Any, ahead: bool) -> None:
+        original(self, *given, ahead=False)
+
+    patch.setattr(Membership, "__init__", init)
+    _copies_run_at_once(patch)
+
+
+def _not_held(patch: pytest.MonkeyPatch) -> None:
+    """wolverine#3476."""
+    patch.setattr(Settler, "_hold", lambda self, call: None)
+
+
+def _holds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "hold", lambda self, order, hold: None)
+
+
+def _holds_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(database, "claim", lambda call, outcome: processed.claim(call.identity, outcome))
+
+
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
     "no-ownership": Mutation("work only on what is owned", _no_ownership, ("having lost", "that it has lost")),
@@ -169,7 +253,27 @@ MUTATIONS = {
     "undone-is-done": Mutation("leave undone what was not settled", _undone_counts_as_done, ("which is not done",)),
     "aborted-is-done": Mutation("repeat an aborted transaction", _aborted_counts_as_done, ("which is not done",)),
     "halves-anyway": Mutation("begin no half of a batch that was lost", _halves_begun_anyway, ("that it has lost",)),
+    "nothing-parked": Mutation("park behind what waits", _nothing_parked, ("out of order", "is held for")),
+    "nothing-sent-back": Mutation(
+        "park what was queued behind it", _nothing_sent_back, ("out of order", "is held for")
+    ),
+    "batches-go-on": Mutation("begin nothing behind it in a batch", _batches_go_on, ("out of order", "is held for")),
+    "superseded-runs": Mutation(
+        "finish unread what has a later copy", _superseded_runs, ("out of order", "is held for")
+    ),
+    "last-is-live": Mutation("of copies run the latest version", _last_copy_read_is_live, ("which is not done",)),
+    "highest-first": Mutation("run the lowest origin first", _highest_origin_first, ("out of order", "is held for")),
+    "position": Mutation(
+        "run a copy when the source has passed it", _position_is_nothing, ("out of order", "is held for")
+    ),
+    "copies-at-once": Mutation("run copies when all are known", _copies_run_at_once, ("out of order", "is held for")),
+    "sources-at-once": Mutation(
+        "read sources when all copies are known", _sources_do_not_wait, ("out of order", "is held for")
+    ),
+    "not-held": Mutation("hold the key of a dead letter", _not_held, ("is held for",)),
+    "holds-forgotten": Mutation("read the holds when assigned", _holds_are_forgotten, ("is held for", "out of order")),
+    "holds-stay": Mutation("lift a hold with the outcome", _holds_stay, ("not done after",)),
     "settled-anyway": Mutation(
-        "stop at a refused append", _failed_settling_is_done, ("which is not done", "has no outcome")
+        "stop at a refused append", _failed_settling_is_done, ("which is not done", "is without an outcome")
     ),
 }

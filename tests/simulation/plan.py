@@ -102,6 +102,8 @@ class Plan:
     """Seconds that a handler may take."""
     preempt: bool
     """Whether threads are held up at any line, not only where they wait."""
+    hold: bool = False
+    """Whether a dead letter holds up its key."""
     events: list[Published] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
@@ -114,6 +116,7 @@ class Plan:
             f"a step takes {self.pace * 1e6:.0f} us"
             + (f"; a handler may take {self.timeout} s" if self.timeout else "")
             + ("; threads are held up at any line" if self.preempt else "")
+            + ("; dead letters hold up their keys" if self.hold else "")
         )
         return "\n".join([head, *map(str, self.steps)])
 
@@ -132,6 +135,8 @@ STEPS = {
     "empty": 1,
     "error": 1,
     "markers": 1,
+    "redrive": 2,
+    "discard": 1,
 }
 
 
@@ -150,6 +155,7 @@ def make(seed: int) -> Plan:
         batch=dice.choice([0, 0, 3, 50]) if effects is not Effects.TRANSACTION else 0,
         timeout=dice.choice([None, None, 8.0]) if effects is Effects.DATABASE else None,
         preempt=dice.random() < 0.25,
+        hold=effects is Effects.DATABASE and dice.random() < 0.4,
     )
     kinds = dice.sample(list(STEPS), k=dice.randint(2, 6))  # few kinds a seed: their effects do not drown each other
     for _ in range(dice.randint(2, 10)):

@@ -13,6 +13,7 @@ from simulation import preempt
 from simulation.clock import START_MS
 from simulation.log import Stored
 from simulation.member import SimMember, record_of
+from simulation.operator import Operator
 from simulation.plan import CHAOS_SECONDS, Published, Step
 from simulation.world import SOURCES, World
 
@@ -39,6 +40,7 @@ class Simulation:
         self._world = World(self._plan)
         self._baton = self._world.baton
         self._members: list[SimMember] = []
+        self._operator = Operator(self._world)
 
     def run(self) -> Result:
         """Play it."""
@@ -90,6 +92,8 @@ class Simulation:
                 consumer.tell(("assign" if step.seconds > 2.5 else "revoke", []))
             case "error" if consumer is not None:
                 consumer.tell_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+            case "redrive" | "discard":
+                self._operator.work(discard=step.what == "discard")
             case "markers":
                 for place in world.log.places(SOURCES):
                     world.log.skip(place, 1)
@@ -104,6 +108,8 @@ class Simulation:
 
     def _await_done(self, deadline: float) -> None:
         missing = self._world.laws.undone()
+        if self._plan.hold and missing:
+            self._operator.work()
         if not missing:
             for member in self._members:
                 if not member.stopping:

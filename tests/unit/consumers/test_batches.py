@@ -26,6 +26,7 @@ class Parts:
         self.calls: list[list[int]] = []
         self.is_known = False
         self.takes_appends = True
+        self.moves = False  # what fails is retried, rather than ended
         self.fails: Callable[[Sequence[Call]], BaseException | None] = lambda calls: None
 
     def read(self, record: Record) -> Call:
@@ -62,6 +63,8 @@ class Parts:
         if not self.takes_appends:
             return Ending.AGAIN
         self.did.append(("settled", call.record.offset))
+        if self.moves:
+            call.record.moved = (0, 1, 0)
         return Ending.DONE
 
 
@@ -114,6 +117,23 @@ def test_nothing_passes_a_poison_record_of_its_key_that_cannot_be_appended() -> 
     ended = work(parts, Run(records(b"poison", b"1"), 0.0, whole=True))
     assert ended == [(0, Ending.AGAIN), (1, Ending.AGAIN)]
     assert parts.did == []
+
+
+def test_what_stands_behind_poison_that_runs_again_keeps_its_order() -> None:
+    parts = Parts()
+    parts.takes_appends = False
+    ended = work(parts, Run(records(b"poison", b"1", b"2", b"3"), 0.0, whole=True))
+    assert ended == [(number, Ending.AGAIN) for number in range(4)]
+
+
+def test_nothing_behind_a_record_that_is_retried_begins() -> None:
+    parts = Parts()
+    parts.moves = True
+    parts.fails = lambda calls: HandlerRaised() if any(call.record.value == b"bad" for call in calls) else None
+    mixed = [*records(b"1", b"bad", b"2", b"3"), *records(b"4", key=b"other")]
+    ended = work(parts, Run(mixed, 0.0, whole=True))
+    assert parts.did == [("applied", 0), ("settled", 1), ("applied", 0)]
+    assert [ending for _, ending in ended].count(Ending.BEHIND) == 2
 
 
 def test_poison_of_other_keys_does_not_cut_a_call() -> None:

@@ -1,0 +1,34 @@
+"""Holds: with `on_dead_letter="hold"` a key waits for its dead letter until that is redriven or discarded."""
+
+from offsetzero.consumers.working.calls import Call
+from offsetzero.store import holds, processed
+from offsetzero.store.holds import Hold
+from offsetzero.store.processed import Outcome
+from offsetzero.store.script import Script
+
+
+def hold_of(call: Call, key: bytes) -> Hold:
+    """The hold that a record becomes when it is dead-lettered."""
+    hop = call.hop
+    return Hold(hop.origin.topic_id, hop.origin.partition, hop.origin.offset, key, hop.redrive_no, hop.hop)
+
+
+def claim(call: Call, outcome: Outcome) -> Script[bool]:
+    """As `processed.claim`; the outcome that ends a record lifts its hold, in one transaction with it."""
+    new = yield from processed.claim(call.identity, outcome)
+    if call.record.held and outcome is not Outcome.DEAD_LETTERED:
+        yield from look_at_hold(call, new=new)
+    return new
+
+
+def look_at_hold(call: Call, *, new: bool) -> Script[None]:
+    """Lift the hold of a record that has ended, now or before.
+
+    Args:
+        call: of the record; its hold stays when it has ended as a dead letter.
+        new: whether it has ended in this transaction.
+    """
+    hop, record = call.hop, call.record
+    if new or (yield from processed.find(call.identity)) is not Outcome.DEAD_LETTERED:
+        yield from holds.lift(call.group, hop.origin.topic_id, hop.origin.partition, hop.origin.offset, hop.redrive_no)
+        record.lifted = True
