@@ -214,7 +214,7 @@ def test_a_refused_append_stops_its_partition_and_no_other(settings: Settings, r
     with running(enriching.make()):
         admin.delete_topics([dlq])[dlq].result(10)
         publish(settings, ["poison-1", *map(str, range(200))])
-        stuck = wait_until(lambda: _behind_poison(settings), 60, what="the position before the poison")
+        [stuck] = wait_until(lambda: _behind_poison(settings), 60, what="the position before the poison")
         others = [one for one in lag.group_offsets(settings, "enricher", ["documents"]) if one.partition != stuck]
         wait_until(lambda: _lags(settings, {one.partition for one in others}) == {0}, 60, what="the others' lag 0")
         assert _lags(settings, {stuck}) != {0}
@@ -270,11 +270,11 @@ def _has_no_open_transaction(settings: Settings) -> bool:
     return ends[0] == ends[1] and sum(ends[0].values()) > 0
 
 
-def _behind_poison(settings: Settings) -> int | None:
-    """The partition of the poison, once it is what the group has come to."""
+def _behind_poison(settings: Settings) -> list[int]:
+    """The partition of the poison, once it is what the group has come to; nothing before that."""
     [place] = {(one["partition"], one["offset"]) for one in read_all(settings, "documents") if "poison" in one["ce_id"]}
     held = {one.partition: one.committed for one in lag.group_offsets(settings, "enricher", ["documents"])}
-    return place[0] if held[place[0]] == place[1] else None
+    return [place[0]] if held[place[0]] == place[1] else []
 
 
 def _lags(settings: Settings, partitions: set[int]) -> set[int]:
