@@ -60,7 +60,7 @@ def _no_acknowledgement(patch: pytest.MonkeyPatch) -> None:
 
 def _no_dedupe(patch: pytest.MonkeyPatch) -> None:
     def claim(*given: Any) -> Generator[Any, Any, bool]:
-        yield processed._INSERT, (*given[0]._key(), given[1].value)
+        yield processed._INSERT, (*given[0].key(), given[1].value)
         return True
 
     def claim_all(identities: Any, outcome: Any) -> Generator[Any, Any, list[bool]]:
