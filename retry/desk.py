@@ -99,7 +99,10 @@ class Desk:
 
     def slot(self, now: float, wait: Wait) -> float:
         """When a record that has to wait may try again: one after the other."""
-        self._slot = max(self._slot + SPACING_SECONDS, now + wait.seconds)
+        due = now + wait.seconds
+        if wait.seconds > max(self.limits.interval, IDLE_LOOK_SECONDS):
+            return due  # asked for by a `Retry-After`: it is no measure for others
+        self._slot = max(self._slot + SPACING_SECONDS, due)
         return self._slot
 
     def _answer(self, now: float, asking: Asking) -> None:

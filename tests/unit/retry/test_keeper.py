@@ -158,6 +158,12 @@ def test_records_that_wait_ask_nobody_and_come_back_one_after_the_other(llm: Kee
     assert llm.hold_back("llm") is not None, "one tries, not all"
 
 
+def test_a_record_that_waits_for_an_hour_keeps_no_other(llm: Keeper) -> None:
+    now = SYSTEM.monotonic()
+    assert llm.slot("llm", Wait(Why.THROTTLED, 3600.0)) >= now + 3600
+    assert llm.slot("llm", Wait(Why.DOWN, 0.2)) < now + 5
+
+
 # --- the block around a call
 
 
