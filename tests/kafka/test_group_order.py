@@ -1,0 +1,239 @@
+"""The order of keys on the real broker: through retries and rebalances, and behind dead letters that hold a key up."""
+
+import contextlib
+import itertools
+import os
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effects, uploaded
+
+from offsetzero import Transient, metrics
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers.context import Context
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.producers.log import LogProducer
+from offsetzero.producers.publisher import Publisher
+from offsetzero.retry import headers as retry_headers
+from offsetzero.retry.dead_letters import DeadLetter
+from offsetzero.retry.policy import Tier
+from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.settings import Settings
+from offsetzero.topics import lag
+from offsetzero.topics.names import Names
+from support import wait_until
+
+Running = Callable[..., contextlib.AbstractContextManager[Any]]
+IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
+EVENTS, KEYS, SECONDS = (100_000, 1_000, 900.0) if IS_NIGHT else (2_000, 50, 120.0)
+REBALANCES = 200 if IS_NIGHT else 5
+SLOWEST = 120 if IS_NIGHT else 30
+TIERS = [Tier("retry-1m", 0.2), Tier("retry-10m", 0.5)]
+
+
+def audit_group(**options: Any) -> ConsumerGroup:
+    """An event's name says how many attempts of it fail; effects are plain inserts, so that doubles would show."""
+    audit = ConsumerGroup("audit", **{"tiers": TIERS, **options})
+
+    @audit.handler(DocumentUploaded)
+    def note(event: DocumentUploaded, ctx: Context) -> None:
+        number, times = event.name.split(":")
+        if ctx.attempt <= int(times) and ctx.handled.hop.redrive_no == 0:  # type: ignore[attr-defined]
+            raise Transient("busy")
+        ctx.connection.execute(
+            "INSERT INTO effects (document_id, note, attempt) VALUES (%s, %s, %s)",
+            (event.document_id, number, ctx.attempt),
+        )
+
+    return audit
+
+
+def inversions(database: psycopg.Connection) -> list[tuple[UUID, list[int]]]:
+    """The keys whose effects are not in the order of their events, with the effects."""
+    by_key: dict[UUID, list[int]] = defaultdict(list)
+    for key, number, _ in effects(database):
+        by_key[key].append(int(number))
+    return [(key, numbers) for key, numbers in by_key.items() if numbers != sorted(set(numbers))]
+
+
+@contextlib.contextmanager
+def rebalancing(settings: Settings) -> Iterator[list[int]]:
+    """A second member comes or goes every second; the list has an entry for each."""
+    over, changes = threading.Event(), list[int]()
+
+    def change() -> None:
+        while not over.wait(1.0):
+            member = RunningGroup(audit_group(), settings)
+            changes.append(1)
+            over.wait(1.0)
+            member.stop()
+            changes.append(-1)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield changes
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def test_effects_of_a_key_keep_their_order_through_failures_and_rebalances(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """mopl#266: A's backoff let B pass."""
+    dice = random.Random(6)
+    keys = [uuid4() for _ in range(KEYS)]
+    troubled = set(keys[: KEYS // 10])
+    fail, applied = 0, 0
+    with Publisher(settings) as publisher:
+        for number in range(EVENTS):
+            key = dice.choice(keys)
+            times = dice.choice([1, 2, 3]) if key in troubled and dice.random() < 0.2 else 0
+            fail, applied = fail + (times > 2), applied + (times <= 2)
+            publisher.publish(uploaded(key, name=f"{number}:{times}"))
+    with running(audit_group()), rebalancing(settings) as changes:
+        wait_until(
+            lambda: database.execute("SELECT count(*) FROM effects").fetchone() == (applied,),
+            SECONDS,
+            what=f"{applied} effects",
+            interval=0.5,
+        )
+    print(f"{EVENTS} events, {fail} always fail, {len(changes)} changes of the membership")
+    assert inversions(database) == []
+    assert len(await_dead_letters(settings, "audit", fail)) == fail
+
+
+def test_a_record_is_appended_once_to_be_parked_and_once_for_each_failure(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """Appended again while it waits, a key with many records would take appends of the square of their number."""
+    key = uuid4()
+    with Publisher(settings) as publisher:
+        for number in range(SLOWEST):
+            publisher.publish(uploaded(key, name=f"{number}:3"))
+        publisher.publish(uploaded(key, name=f"{SLOWEST}:0"))
+    with running(audit_group(tiers=[Tier("retry-1m", 0.02), Tier("retry-10m", 0.03)])):
+        await_effects(database, 1, SECONDS)
+        letters = await_dead_letters(settings, "audit", SLOWEST)
+    retries = lag.group_offsets(settings, "audit", ["audit.retry-1m", "audit.retry-10m"])
+    appends = sum(one.high for one in retries)
+    print(f"{SLOWEST} records that fail three times: {appends} appends to tiers, {len(letters)} dead letters")
+    assert len(letters) == SLOWEST
+    assert appends <= 3 * SLOWEST, "parked once, or failed first, and then two failures of each"
+    assert appends + len(letters) <= 500 * SLOWEST / 120
+
+
+def test_a_rebalance_inside_a_delay_makes_nothing_late(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    """spring-kafka#2525: after a rebalance a partition of a retry topic stayed paused."""
+    delay, late = 1.0, list[float]()
+    begun: dict[str, float] = {}
+    ended: dict[str, float] = {}
+
+    def group() -> ConsumerGroup:
+        audit = ConsumerGroup("audit", tiers=[Tier("retry-1m", delay)])
+
+        @audit.handler(DocumentUploaded)
+        def note(event: DocumentUploaded, ctx: Context) -> None:
+            if ctx.attempt == 1:
+                begun[event.name] = SYSTEM.monotonic()
+                raise Transient("busy")
+            ended[event.name] = SYSTEM.monotonic()
+
+        return audit
+
+    second: RunningGroup | None = None
+    with running(group()), Publisher(settings) as publisher:
+        for number in range(REBALANCES):
+            name = str(number)
+            publisher.publish(uploaded(name=name))
+            wait_until(lambda name=name: name in begun, 30, what="the first attempt")  # type: ignore[misc]
+            if second is None:
+                second = RunningGroup(group(), settings)
+            else:
+                second.stop()
+                second = None
+            wait_until(lambda name=name: name in ended, 30, what="the second attempt")  # type: ignore[misc]
+            late.append(ended[name] - begun[name] - delay)
+        if second is not None:
+            second.stop()
+        wait_until(lambda: sum(one.lag for one in lag.group_offsets(settings, "audit")) == 0, what="lag 0")
+        for reason in ("copies", "opening", "siblings", "waiting"):
+            wait_until(lambda r=reason: metrics.PAUSED.labels("audit", r)._value.get() == 0, what="nothing is paused")  # type: ignore[misc]
+    print(f"{REBALANCES} rebalances: {max(late):.2f} s after the delay at most")
+    assert min(late) >= 0
+    assert max(late) <= 2.0 + 0.1 * delay
+
+
+def send_back(settings: Settings, letter: DeadLetter, *, discard: bool) -> None:
+    """As `offsetzero dlq redrive` or `discard` does."""
+    hop = retry_headers.redriven(letter.hop, uuid4(), discard=discard)
+    with LogProducer(settings) as producer:
+        producer.produce(
+            Names(settings.kafka.namespace).topic("audit.redrive"),
+            key=letter.key,
+            value=letter.value,
+            headers=retry_headers.write(letter.headers, hop, None, "audit"),
+            partition=letter.hop.origin.partition,
+        ).result(10)
+
+
+@pytest.mark.parametrize("discard", [False, True])
+def test_a_dead_letter_holds_up_its_key_until_an_operator_has_seen_to_it(
+    settings: Settings, running: Running, database: psycopg.Connection, discard: bool
+) -> None:
+    """wolverine#3476: later messages of the key overtook the dead one."""
+    held, other = uuid4(), uuid4()
+    group = audit_group(on_dead_letter="hold", tiers=[Tier("retry-1m", 0.1)])
+    with Publisher(settings) as publisher:
+        for number, times in enumerate((0, 2, 0, 0)):
+            publisher.publish(uploaded(held, name=f"{number}:{times}"))
+        publisher.publish(uploaded(other, name="9:0"))
+    with running(group):
+        [letter] = await_dead_letters(settings, "audit", 1)
+        await_effects(database, 2)
+    assert database.execute("SELECT group_name, partition, key, redrive_no FROM holds").fetchall() == [
+        ("audit", letter.hop.origin.partition, str(held).encode(), 0)
+    ]
+    with Publisher(settings) as publisher:
+        publisher.publish(uploaded(held, name="4:0"))
+        publisher.publish(uploaded(other, name="10:0"))
+    with running(group):
+        await_effects(database, 3)
+        assert {number for key, number, _ in effects(database) if key == held} == {"0"}, "it survives a restart"
+        send_back(settings, letter, discard=discard)
+        await_effects(database, 6 if discard else 7)
+        with Publisher(settings) as publisher:
+            publisher.publish(uploaded(held, name="5:0"))
+        await_effects(database, 7 if discard else 8)
+    numbers = [int(number) for key, number, _ in effects(database) if key == held]
+    assert numbers == [number for number in range(6) if not (discard and number == 1)]
+    assert database.execute("SELECT * FROM holds").fetchall() == []
+    outcomes = database.execute(
+        "SELECT redrive_no, outcome FROM processed_events WHERE event_id = %s ORDER BY redrive_no",
+        (letter.meta.id if letter.meta is not None else "",),
+    ).fetchall()
+    assert outcomes == [(0, "dead-lettered"), (1, "discarded" if discard else "applied")]
+
+
+def test_without_order_the_others_of_the_key_go_on(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    key = uuid4()
+    with Publisher(settings) as publisher:
+        for number, times in enumerate((1, 0, 0)):
+            publisher.publish(uploaded(key, name=f"{number}:{times}"))
+    with running(audit_group(ordering="none", tiers=[Tier("retry-1m", 1.0)])):
+        rows = await_effects(database, 3)
+    assert [int(number) for _, number, _ in rows] == [1, 2, 0]
+    appends = sum(one.high for one in lag.group_offsets(settings, "audit", ["audit.retry-1m"]))
+    assert appends == 1, "nothing is parked"
+    assert list(itertools.pairwise(row[2] for row in rows)) == [(1, 1), (1, 2)]
