@@ -170,7 +170,9 @@ class GroupRuntime:
                 commits,
                 in_order=group.transactional,
             )
-            waiting = self._waiting = Waiting(group, settings.providers, connections, self._clock, resources.spawn)
+            waiting = self._waiting = Waiting(
+                group, settings.providers, connections, self._clock, resources.spawn, self._crashed
+            )
             workers = self._workers(dispatcher, producer, connections, commits, waiting)
             watcher = self._watcher = Watcher(
                 group.name,

@@ -60,6 +60,7 @@ class Keeper:
         limits: of a provider, by its name.
         clock: monotonic time.
         spawn: makes the thread, of a function and a name.
+        crashed: told of an error that no rule explains: the process must not go on as if nothing had happened.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Keeper:
         limits: Callable[[str], Limits],
         clock: Clock,
         spawn: Callable[[Callable[[], None], str], Thread],
+        crashed: Callable[[BaseException], None],
     ) -> None:
         self._store = store
         self._limits = limits
         self._clock = clock
         self._spawn = spawn
+        self._crashed = crashed
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._desks: dict[str, Desk] = {}
@@ -172,18 +175,23 @@ class Keeper:
     # --- its thread
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._clock.wait(self._wake, lambda: self._closed or self._rest() <= 0, max(0.0, self._rest()))
-                closed, now = self._closed, self._clock.monotonic()
-                due = [desk for desk in self._desks.values() if closed or desk.next_at <= now]
-            for desk in due:
-                self._serve(desk)
-            if closed:
+        try:
+            closed = False
+            while not closed:  # and once more, to tell what has ended
                 with self._lock:
-                    for desk in self._desks.values():
-                        desk.forget_turn(now, desk.begin_turn(now, asks=True))
-                return
+                    self._clock.wait(self._wake, lambda: self._closed or self._rest() <= 0, max(0.0, self._rest()))
+                    closed, now = self._closed, self._clock.monotonic()
+                    due = [desk for desk in self._desks.values() if closed or desk.next_at <= now]
+                for desk in due:
+                    self._serve(desk)
+        except BaseException as error:
+            self._crashed(error)
+        finally:
+            with self._lock:
+                self._closed = True
+                for desk in self._desks.values():
+                    now = self._clock.monotonic()
+                    desk.forget_turn(now, desk.begin_turn(now, asks=True))
 
     def _serve(self, desk: Desk) -> None:
         with self._lock:

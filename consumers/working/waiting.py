@@ -1,6 +1,7 @@
 """Records that wait for a provider: they keep their place and their attempt, and their run shows why it waits."""
 
 import functools
+from collections.abc import Callable
 
 from offsetzero import logs
 from offsetzero.clock import Clock
@@ -34,16 +35,23 @@ class Waiting:
         pool: of a group with a database, where all processes meet.
         clock: when a next try is of use.
         spawn: makes the thread that asks for all.
+        crashed: told of an error that no rule explains.
     """
 
     def __init__(
-        self, group: ConsumerGroup, settings: ProviderSettings, pool: Pool | None, clock: Clock, spawn: Spawn
+        self,
+        group: ConsumerGroup,
+        settings: ProviderSettings,
+        pool: Pool | None,
+        clock: Clock,
+        spawn: Spawn,
+        crashed: Callable[[BaseException], None],
     ) -> None:
         self._group = group
         self._settings = settings
         self._pool = pool
         store = SharedStore(pool) if pool is not None else OwnStore(clock)
-        self._keeper = Keeper(store, self._limits, clock, spawn)
+        self._keeper = Keeper(store, self._limits, clock, spawn, crashed)
         self.shown = self._keeper.shown
         self.close = self._keeper.close
 

@@ -60,11 +60,13 @@ def store() -> Store:
 
 @contextmanager
 def running(store: Store) -> Iterator[Keeper]:
-    made = Keeper(store, lambda _name: LIMITS, SYSTEM, spawn)
+    crashed: list[BaseException] = []
+    made = Keeper(store, lambda _name: LIMITS, SYSTEM, spawn, crashed.append)
     try:
         yield made
     finally:
         made.close()
+    assert crashed == []
 
 
 @pytest.fixture
@@ -156,6 +158,18 @@ def test_records_that_wait_ask_nobody_and_come_back_one_after_the_other(llm: Kee
     assert store.asked <= asked + 1
     wait_until(lambda: llm.hold_back("llm") is None, 5, what="the time of a probe")
     assert llm.hold_back("llm") is not None, "one tries, not all"
+
+
+def test_an_error_of_ours_ends_the_process_rather_than_leave_anybody_waiting(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    crashed: list[BaseException] = []
+    llm = Keeper(store, lambda _name: LIMITS, SYSTEM, spawn, crashed.append)
+    monkeypatch.setattr("offsetzero.retry.keeper.tell", lambda *_given: 1 / 0)
+    asked = [llm.begin("llm", Caller(f"{n}")) for n in range(5)]
+    assert all(one.result(5) for one in asked)
+    wait_until(lambda: crashed, 5, what="the end of the process")
+    assert isinstance(crashed[0], ZeroDivisionError)
 
 
 def test_a_record_that_waits_for_an_hour_keeps_no_other(llm: Keeper) -> None:
