@@ -15,7 +15,7 @@ from offsetzero.retry import pointers
 from offsetzero.retry.letter import DeadLetter, of_message
 from offsetzero.retry.pointers import PointerLost
 from offsetzero.settings import Settings
-from offsetzero.topics import admin
+from offsetzero.topics import admin, offsets
 from offsetzero.topics.catalogue import DLQ
 from offsetzero.topics.names import Names
 
@@ -81,6 +81,16 @@ class LetterReader:
             yield of_message(group, message)
             if offset + 1 == left[partition]:
                 del left[partition]
+
+    def topic_id(self, group: str) -> str:
+        """The id that a group's dead-letter topic has now; empty when there is none.
+
+        Raises:
+            TopicError: the cluster does not answer.
+        """
+        topic = f"{group}.{DLQ}"
+        found = offsets.describe(admin.client(self._settings), self._names, [topic])
+        return found[topic].id if topic in found else ""
 
     def spans(self, group: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Where partitions of a group's dead letters begin and end now.

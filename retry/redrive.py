@@ -5,16 +5,16 @@ letter whose mark was lost is sent twice, under one `redrive_no`: the group appl
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.errors import PublishError
 from offsetzero.producers.delivery import Delivery
+from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers
+from offsetzero.retry import redrive_plan
 from offsetzero.retry.dead_letters import DeadLetter, LetterReader
-from offsetzero.retry.headers import Headers
 from offsetzero.store import dead_letter_actions as actions
 from offsetzero.store import processed, runs
 from offsetzero.store.database import Connection
@@ -27,21 +27,6 @@ CHUNK = 500
 _WINDOW = 1_000
 _WINDOW_BYTES = 64 * 1024 * 1024
 _CHUNKS_A_SECOND = 4
-
-
-class Producer(Protocol):
-    """As much of `LogProducer` as is used."""
-
-    def produce(
-        self,
-        topic: str,
-        *,
-        key: bytes | str | None,
-        value: bytes | None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Delivery: ...
 
 
 @dataclass(slots=True)
@@ -75,14 +60,15 @@ class Redrive:
         rate: the most dead letters sent in a second, on average from the first on; None for no limit.
         progress: told after each chunk.
         stop: ends it at the next chunk when it is set.
-        discard: send them to be ended without their handler: what a group holds for a dead letter goes on then.
+        discard: the keys of those that are discarded and hold up their keys, by their numbers: they are sent to be
+            ended without their handler, and the key goes on. None for a redrive.
         clock: for the rate.
     """
 
     def __init__(
         self,
         connection: Connection,
-        producer: Producer,
+        producer: LogProducer,
         reader: LetterReader,
         names: Names,
         action: Action,
@@ -90,7 +76,7 @@ class Redrive:
         rate: float | None,
         progress: Callable[[Progress], None],
         stop: threading.Event,
-        discard: bool = False,
+        discard: Mapping[int, bytes] | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self._connection = connection
@@ -126,10 +112,10 @@ class Redrive:
             planned = run(self._connection, actions.planned(self._action.id, self.progress.last, most))
             if not planned:
                 break
-            found = self._reader.fetch(self._action.group, [(one.entry.partition, one.entry.place) for one in planned])
+            found = self._fetch(planned)
             size = sum(len(letter.value or b"") for letter in found.values()) // len(planned)
             window = max(1, min(_WINDOW, _WINDOW_BYTES // max(1, size)))
-            here = [(one, _sound(found.get((one.entry.partition, one.entry.place)), one)) for one in planned]
+            here = [(one, self._letter(one, found.get((one.entry.partition, one.entry.place)))) for one in planned]
             self._give_up([one.number for one, letter in here if letter is None])
             for chunk in chunks([(one, letter) for one, letter in here if letter is not None], self._most):
                 self._keep_to_rate()
@@ -138,6 +124,20 @@ class Redrive:
                 sent += self._send(chunk)
             self.progress.last = max(self.progress.last, planned[-1].number)
         return sent
+
+    def _fetch(self, planned: Sequence[Planned]) -> dict[tuple[int, int], DeadLetter]:
+        """Their records. In a topic that was deleted and made again others are at the same places: these are gone."""
+        group = self._action.group
+        topic_id = self._reader.topic_id(group)
+        places = [(one.entry.partition, one.entry.place) for one in planned if one.entry.topic_id == topic_id]
+        found = self._reader.fetch(group, places) if places else {}
+        return found if self._reader.topic_id(group) == topic_id else {}
+
+    def _letter(self, planned: Planned, found: DeadLetter | None) -> DeadLetter | None:
+        """What there is to send: nothing of a pointer to what is gone, unless it was edited; always what discards."""
+        if self._discard is not None:
+            return redrive_plan.discarding(planned.entry, self._discard.get(planned.number), found)
+        return found if found is None or found.pointer is None or planned.edited is not None else None
 
     @property
     def _most(self) -> int:
@@ -158,7 +158,8 @@ class Redrive:
 
     def _send(self, chunk: Sequence[tuple[Planned, DeadLetter]]) -> list[int]:
         with self._connection.transaction():
-            ended = run(self._connection, _prepare(self._action.group, [planned for planned, _ in chunk]))
+            planned = [one for one, _ in chunk]
+            ended = run(self._connection, _prepare(self._action.group, planned, again=self._discard is None))
         sending = [(planned, letter) for planned, letter in chunk if planned.number not in ended]
         failed = self._deliver(sending)
         # The broker refuses batches: one record that is too large takes the others along. Alone, each tells its own.
@@ -193,20 +194,15 @@ class Redrive:
         return failed
 
     def _append(self, planned: Planned, letter: DeadLetter) -> Delivery:
-        hop = retry_headers.redriven(letter.hop, self._action.id, discard=self._discard)
+        hop = retry_headers.redriven(letter.hop, self._action.id, discard=self._discard is not None)
         return self._producer.produce(
             self._topic,
             key=letter.key,
-            value=letter.value if planned.edited is None else planned.edited,
+            value=letter.value if planned.edited is None or self._discard is not None else planned.edited,
             headers=retry_headers.write(letter.headers, hop, None, letter.group),
             partition=hop.origin.partition,
             timestamp_ms=self._clock.now_ms(),
         )
-
-
-def _sound(letter: DeadLetter | None, planned: Planned) -> DeadLetter | None:
-    """The letter, unless nothing can be sent of it: a pointer to what is not there any more."""
-    return letter if letter is None or letter.pointer is None or planned.edited is not None else None
 
 
 def chunks(letters: Iterable[tuple[Planned, DeadLetter]], most: int) -> Iterator[list[tuple[Planned, DeadLetter]]]:
@@ -226,7 +222,7 @@ def chunks(letters: Iterable[tuple[Planned, DeadLetter]], most: int) -> Iterator
         yield chunk
 
 
-def _prepare(group: str, planned: Sequence[Planned]) -> Script[set[int]]:
+def _prepare(group: str, planned: Sequence[Planned], *, again: bool) -> Script[set[int]]:
     """Have the steps of their runs wait again; gives the numbers of those that have ended since, sent by a process that
     could not mark them: what became of them stays.
 
@@ -240,5 +236,6 @@ def _prepare(group: str, planned: Sequence[Planned]) -> Script[set[int]]:
     numbers = {
         one.number for one in planned if (one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) in ended
     }
-    yield from runs.requeue_steps([step for number, step in steps.items() if number not in numbers])
+    if again:
+        yield from runs.requeue_steps([step for number, step in steps.items() if number not in numbers])
     return numbers

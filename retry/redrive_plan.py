@@ -1,5 +1,6 @@
 """What an operator's action is for, written before it begins; and what its canaries say."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -7,14 +8,17 @@ from uuid import UUID
 
 from psycopg import Rollback
 
-from offsetzero.errors import RedriveRefused
+from offsetzero.errors import InvalidEvent, RedriveRefused
+from offsetzero.retry.headers import Headers, Hop, Origin
 from offsetzero.retry.ledger import DeadLetterTopic, ends
+from offsetzero.retry.letter import DeadLetter
+from offsetzero.schemas.cloudevents import to_headers
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
 from offsetzero.store import dead_letter_actions as actions
 from offsetzero.store.database import Connection
 from offsetzero.store.dead_letter_actions import Action, Kind
-from offsetzero.store.dead_letters import Filter, Known, Status
+from offsetzero.store.dead_letters import Entry, Filter, Known, Status
 from offsetzero.store.script import run
 from offsetzero.topics import cluster
 from offsetzero.topics.catalogue import REDRIVE
@@ -91,16 +95,16 @@ def begin(
 
 
 def find(connection: Connection, action_id: UUID) -> Action:
-    """An action that was interrupted.
+    """A redrive or discard that was interrupted.
 
     Raises:
         RedriveRefused: there is none, or it has ended.
     """
     action = run(connection, actions.find(action_id))
-    if action is None or action.kind is not Kind.REDRIVE:
+    if action is None or action.kind is Kind.EDIT:
         raise RedriveRefused(f"there is no redrive {action_id}; `offsetzero dlq audit` lists them")
     if action.ended is not None:
-        raise RedriveRefused(f"the redrive {action_id} has ended: {action.ended}")
+        raise RedriveRefused(f"the {action.kind} {action_id} has ended: {action.ended}")
     return action
 
 
@@ -138,8 +142,36 @@ def judge(sent: int, outcomes: Mapping[str, int], limit: float) -> Verdict:
     return Verdict.GO if sent - good <= limit * sent else Verdict.WAIT
 
 
-def discard(connection: Connection, action: Action) -> None:
-    """Carry out a discard."""
+def discard(connection: Connection, action: Action) -> dict[int, bytes]:
+    """Carry out a discard, but for those that hold up their keys: only the member that owns such a key lets it go on.
+
+    Returns:
+        The keys of these by the letters' numbers; none, and the action has ended.
+    """
     with connection.transaction():
-        connection.execute("UPDATE dead_letter_decisions SET done_at = now() WHERE action_id = %s", (action.id,))
-        run(connection, actions.end(action.id))
+        held = run(connection, actions.held(action.id))
+        connection.execute(
+            "UPDATE dead_letter_decisions SET done_at = now() WHERE action_id = %s AND done_at IS NULL "
+            "AND number <> ALL (%s)",
+            (action.id, list(held)),
+        )
+        if not held:
+            run(connection, actions.end(action.id))
+    return held
+
+
+def discarding(entry: Entry, key: bytes | None, found: DeadLetter | None) -> DeadLetter:
+    """What ends a dead letter that holds up its key: the attributes of its event as far as they are known, no payload.
+
+    It is sent also when the record itself is not there any more: otherwise its key would be held for ever.
+    """
+    headers: Headers = []
+    if found is not None and found.meta is not None:
+        with contextlib.suppress(InvalidEvent):
+            headers = to_headers(found.meta, None)
+    origin = Origin(entry.origin_topic_id, entry.origin_topic, entry.origin_partition, entry.origin_offset)
+    at_ms = round(entry.failed_at.timestamp() * 1000)
+    hop = found.hop if found is not None else Hop(origin, redrive_no=entry.redrive_no, timestamp_ms=at_ms)
+    return DeadLetter(
+        entry.group_name, entry.partition, entry.place, at_ms, key, None, headers, hop, None, "", "", "", "", ""
+    )

@@ -33,7 +33,7 @@ def discard(
     dry_run: DryRun = False,
 ) -> None:
     """Give dead letters up: they are never sent again. Their records stay in the log, and in the ledger."""
-    from offsetzero.cli import dlq_desk
+    from offsetzero.cli import dlq_desk, dlq_redrive
     from offsetzero.errors import ConfigurationError
     from offsetzero.retry import redrive_plan
     from offsetzero.store.dead_letter_actions import Kind
@@ -64,8 +64,10 @@ def discard(
         if action is None:
             nothing(desk, group)
             return
-        redrive_plan.discard(desk.connection, action)
+        held = redrive_plan.discard(desk.connection, action)
         print(f"{dlq_desk.letters(action.letters)} of {group} discarded ({action.id}).")
+        if held:
+            dlq_redrive.carry_out(desk, action)
 
 
 def audit(

@@ -97,31 +97,41 @@ def redrive(
                 dlq_actions.nothing(desk, group)
                 return
             action = begun
-        _carry_out(desk, action, rate, canary, limit, canary_seconds)
+        carry_out(desk, action, rate, canary, limit, canary_seconds)
 
 
-def _carry_out(
-    desk: "Desk", action: "Action", rate: float, canary: int | None, limit: float, canary_seconds: float
+def carry_out(
+    desk: "Desk",
+    action: "Action",
+    rate: float | None = None,
+    canary: int | None = None,
+    limit: float = 1.0,
+    canary_seconds: float = CANARY_SECONDS,
 ) -> None:
+    """Do what an action was begun for, or what is left of it."""
     from offsetzero.errors import PublishError
     from offsetzero.producers.log import ANY_SIZE, LogProducer
     from offsetzero.retry import redrive as sending
     from offsetzero.retry import redrive_plan
     from offsetzero.retry.dead_letters import LetterReader
     from offsetzero.store import dead_letter_actions
+    from offsetzero.store.dead_letter_actions import Kind
     from offsetzero.store.script import run
     from offsetzero.topics.names import Names
 
     names = Names(desk.config.kafka.namespace)
     again = f"offsetzero dlq redrive {action.group} --resume {action.id}"
     redrive_plan.lock(desk.connection, action.id)
+    held = redrive_plan.discard(desk.connection, action) if action.kind is Kind.DISCARD else None
     with (
         dlq_bar.stopped_by_signals() as stop,
         dlq_bar.bar(action) as tell,
         LogProducer(desk.config, delivery_timeout=30.0, more=ANY_SIZE) as producer,
         LetterReader(desk.config) as reader,
     ):
-        work = sending.Redrive(desk.connection, producer, reader, names, action, rate=rate, progress=tell, stop=stop)
+        work = sending.Redrive(
+            desk.connection, producer, reader, names, action, rate=rate, progress=tell, stop=stop, discard=held
+        )
         try:
             sent = work.send(canary)
             refused = _await_canaries(desk, action, sent, limit, canary_seconds, stop) if canary and sent else None
@@ -140,6 +150,9 @@ def _carry_out(
         print(f"{_told(action, work)}. Interrupted; it goes on with: {again}", file=sys.stderr)
         raise typer.Exit(130)
     run(desk.connection, dead_letter_actions.end(action.id))
+    if held is not None:
+        print(f"{len(held):,} of them hold up their keys: {action.group} was told to go on with these.")
+        return
     print(
         f"{_told(action, work)}. `offsetzero dlq list {action.group} --status redriven` shows what is not applied yet."
     )

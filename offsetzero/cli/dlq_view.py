@@ -22,6 +22,7 @@ def summary(one: "Known") -> dict[str, Any]:
         "event_id": entry.event_id if entry.event_type is not None else None,
         "run_id": str(entry.run_id) if entry.run_id is not None else None,
         "tenant_id": entry.tenant_id,
+        "key": entry.key,
         "failure": entry.failure,
         "reason": entry.reason,
         "detail": entry.detail,
@@ -39,7 +40,6 @@ def details(one: "Known", letter: "DeadLetter | None", payloads: "Payloads", edi
     entry = one.entry
     whole = {
         **summary(one),
-        "key": entry.key,
         "origin": f"{entry.origin_topic}/{entry.origin_partition}@{entry.origin_offset}",
     }
     if letter is None:

@@ -99,6 +99,18 @@ def done(action_id: UUID, numbers: Sequence[int]) -> Script[None]:
     )
 
 
+def held(action_id: UUID) -> Script[dict[int, bytes]]:
+    """The dead letters of an action that hold up their keys, by their numbers: the keys (table `holds`)."""
+    rows = yield (
+        "SELECT d.number, h.key FROM dead_letter_decisions d JOIN dead_letters l USING (topic_id, partition, place) "
+        "JOIN holds h ON h.group_name = l.group_name AND h.generation = 1 AND h.topic_id = l.origin_topic_id "
+        "AND h.partition = l.origin_partition AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no "
+        "WHERE d.action_id = %s AND d.done_at IS NULL",
+        (action_id,),
+    )
+    return dict(rows)
+
+
 def release(action_id: UUID, numbers: Sequence[int] | None = None) -> Script[int]:
     """Give back what an action was not carried out on, all of it or these; returns how many are open again."""
     rows = yield (

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Literal
 from uuid import UUID, uuid4
 
 import psycopg
@@ -13,6 +14,7 @@ import pytest
 from commands import CommandsHere
 from kafka import letters
 from kafka.conftest import RunningGroup, await_dead_letters, uploaded
+from kafka.test_ledger import delete_topic
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -22,6 +24,7 @@ from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
 from offsetzero.store import run_views, runs
 from offsetzero.store.script import run
+from offsetzero.topics import cluster
 from support import wait_until
 
 Running = Callable[[ConsumerGroup], AbstractContextManager[RunningGroup]]
@@ -35,9 +38,10 @@ def offsetzero(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsH
 class Mender:
     """A group whose handler fails until it is mended."""
 
-    def __init__(self, *, step: bool = False) -> None:
+    def __init__(self, *, step: bool = False, hold: bool = False) -> None:
         self.broken: Exception | None = Poison("corrupt")
-        self.group = ConsumerGroup("mender", step=step, topics=["documents"])
+        held: Literal["hold", "release"] = "hold" if hold else "release"
+        self.group = ConsumerGroup("mender", step=step, topics=["documents"], on_dead_letter=held)
         self.group.handler(DocumentUploaded)(self.note)
 
     def note(self, event: DocumentUploaded, ctx: Context) -> None:
@@ -165,3 +169,41 @@ def test_a_discard_ends_what_nobody_may_apply_any_more(
         offsetzero("dlq", "redrive", "mender", "--all", "--why", "mended")
         wait_until(lambda: len(applied(database)) == 1, what="the other one's effect")
     assert len(applied(database)) == 1
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "not in the log any more"])
+def test_a_key_that_is_held_goes_on_after_a_discard(
+    settings: Settings, offsetzero: CommandsHere, running: Running, database: psycopg.Connection, is_kept: bool
+) -> None:
+    """wolverine#3476: later messages of the key overtook the dead one."""
+    mender = Mender(hold=True)
+    with running(mender.group):
+        publish(settings, 6, 2)
+        await_dead_letters(settings, "mender", 2)
+        mender.broken = None
+        (first, second) = json.loads(offsetzero("dlq", "list", "mender", "--json").stdout)
+        if not is_kept:
+            delete_topic(settings, "mender.dlq")
+            wait_until(lambda: "mender.dlq" not in cluster.partitions(settings), what="the topic is gone")
+            letters.make_topics(settings, "mender", 6)
+        said = offsetzero("dlq", "discard", "mender", first["event_id"], "--why", "no use").stdout
+        assert "1 of them hold up their keys: mender was told to go on with these." in said
+        wait_until(lambda: len(applied(database)) == 2, what="the rest of its key")
+        assert {str(key) for key, _ in applied(database)} == {first["key"]}
+        if is_kept:
+            offsetzero("dlq", "redrive", "mender", second["event_id"], "--why", "mended")
+            wait_until(lambda: len(applied(database)) == 5, what="the other key, from its dead letter on")
+            assert [number for key, number in applied(database) if str(key) == second["key"]] == sorted(
+                number for key, number in applied(database) if str(key) == second["key"]
+            )
+    outcomes = database.execute(
+        "SELECT outcome FROM processed_events WHERE event_id = %s ORDER BY redrive_no", (first["event_id"],)
+    ).fetchall()
+    if is_kept:
+        assert outcomes == [("dead-lettered",), ("discarded",)]
+    assert statuses(offsetzero)[first["place"]] == "discarded"
+
+
+def statuses(offsetzero: CommandsHere) -> dict[str, str]:
+    listed = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
+    return {row["place"]: row["status"] for row in listed}
