@@ -513,21 +513,18 @@ class Dispatcher:
         heapq.heappush(self._later, (due, next(self._ties), record, holds_lane))
 
     def _finish(self, record: Record, *, done: bool) -> None:
-        copy = record.copy
-        if done and record.held:
-            self._keep_hold(record)
-        moved = record.moved is not None and done and isinstance(self._lanes, KeyLanes) and record.owned.active
-        if moved:
-            self._move(record)
+        is_retried = record.copy is not None or record.moved is not None
+        if is_retried and done:
+            self._prepare_next(record)
         self._leave(record)
         self._lanes.finish(record)  # before its headers are gone, which name its tenant
         if done:
             record.free()
         record.done = done
-        if copy is not None and done:
-            copy.done, copy.record = True, None
-            self._copies.end(copy, self._clock.monotonic())
-        if moved or copy is not None:
+        if is_retried and isinstance(self._lanes, KeyLanes):
+            if (copy := record.copy) is not None and done:
+                copy.done, copy.record = True, None
+                self._copies.end(copy, self._clock.monotonic())
             self._let_out()
 
     # --- with the lock held: what waits for retries
@@ -544,6 +541,13 @@ class Dispatcher:
             case Meeting.UNREAD:
                 record.free()
                 record.done = True
+
+    def _prepare_next(self, record: Record) -> None:
+        """Before the next of its lane would run: whether that waits for a copy of this one."""
+        if record.held:
+            self._keep_hold(record)
+        if record.moved is not None and isinstance(self._lanes, KeyLanes) and record.owned.active:
+            self._move(record)
 
     def _move(self, record: Record) -> None:
         """A copy was appended: those that stand behind it in its lane wait for that one."""
@@ -620,7 +624,7 @@ class Dispatcher:
 
     def _count(self, record: Record) -> None:
         self._in_flight += 1
-        if record.is_suspect:
+        if record.owned.suspects_end and record.is_suspect:
             self._suspects.add(record)
         self._bytes += record.size
 
@@ -630,5 +634,6 @@ class Dispatcher:
 
     def _leave(self, record: Record) -> None:
         self._in_flight -= 1
-        self._suspects.discard(record)
+        if self._suspects:
+            self._suspects.discard(record)
         self._bytes -= record.size
