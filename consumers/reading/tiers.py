@@ -82,8 +82,10 @@ class Tiers:
 
     def due(self, mark: Mark | None, timestamp_ms: int) -> float:
         """When a retry record is due, monotonic; no later than was meant when it was appended (clock steps)."""
+        if mark is None or not mark.version[2]:
+            return 0.0
         now = self._clock.monotonic()
-        if mark is None or (meant := mark.version[2] - timestamp_ms) > retry_headers.MAX_WAIT_MS:
+        if (meant := mark.version[2] - timestamp_ms) > retry_headers.MAX_WAIT_MS:
             return now  # nobody appends such a copy: it is read at once, and turns out to be poison
         return now + min(mark.version[2] - self._clock.now_ms(), meant) / 1000
 

@@ -18,14 +18,18 @@ from offsetzero import Transient, metrics
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.producers import records
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.dead_letters import DeadLetter
+from offsetzero.retry.headers import Hop, Origin
 from offsetzero.retry.policy import Tier
+from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
-from offsetzero.topics import lag
+from offsetzero.topics import cluster, lag
+from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
 from support import wait_until
 
@@ -34,6 +38,7 @@ IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 EVENTS, KEYS, SECONDS = (100_000, 1_000, 900.0) if IS_NIGHT else (2_000, 50, 120.0)
 REBALANCES = 200 if IS_NIGHT else 5
 SLOWEST = 120 if IS_NIGHT else 30
+WAITING = 1_000_000 if IS_NIGHT else 20_000
 TIERS = [Tier("retry-1m", 0.2), Tier("retry-10m", 0.5)]
 
 
@@ -171,6 +176,54 @@ def test_a_rebalance_inside_a_delay_makes_nothing_late(
     print(f"{REBALANCES} rebalances: {max(late):.2f} s after the delay at most")
     assert min(late) >= 0
     assert max(late) <= 2.0 + 0.1 * delay
+
+
+def wait_in_a_tier(settings: Settings, count: int) -> None:
+    """Append copies of so many records of 1,000 keys, all due in an hour; their sources were read past them."""
+    tier, due_ms = Names(settings.kafka.namespace).topic("audit.retry-1m"), SYSTEM.now_ms() + 3_600_000
+    template = records.build(Codec(), uploaded(name="0:0"), {})
+    origin = cluster.topic_ids(settings, ["documents"])["documents"]
+    with LogProducer(settings) as producer:
+        for number in range(count):
+            hop = Hop(Origin(origin, "documents", number % 6, number), 2, 1, due_ms, timestamp_ms=due_ms)
+            headers = retry_headers.write(template.headers, hop, None, "audit")
+            key = b"key-%d" % (number % 1_000)
+            producer.produce(tier, key=key, value=template.value, headers=headers, partition=number % 6)
+
+
+def test_a_member_is_ready_soon_however_many_records_wait(
+    settings: Settings, topics: None, database: psycopg.Connection
+) -> None:
+    cluster.ensure(settings, group_topics("audit", 6, [tier.name for tier in TIERS]))
+    wait_in_a_tier(settings, WAITING)
+    small = settings.groups.model_copy(update={"max_in_flight_bytes": 4_000_000})
+    begun = SYSTEM.monotonic()
+    member = RunningGroup(audit_group(), settings.model_copy(update={"groups": small}))
+
+    def is_ready() -> bool:
+        body = member.runtime.health().body
+        sources = [one for one in body["partitions"] if one["topic"] == "documents"]
+        return body["handlers"]["waiting"] == WAITING and bool(sources) and not any(one["pauses"] for one in sources)
+
+    wait_until(is_ready, 120, what=f"{WAITING} records that wait")
+    seconds = SYSTEM.monotonic() - begun
+    member.stop()
+    print(f"{WAITING} waiting records: ready after {seconds:.1f} s")
+    assert seconds <= 15 or not IS_NIGHT
+
+
+def test_payloads_that_do_not_fit_into_memory_are_read_again(
+    settings: Settings, running: Running, database: psycopg.Connection
+) -> None:
+    small = settings.groups.model_copy(update={"max_in_flight_bytes": 20_000})
+    key = uuid4()
+    with Publisher(settings) as publisher:
+        for number in range(300):
+            publisher.publish(uploaded(key, name=f"{number}:{int(number % 50 == 0)}"))
+    with running(audit_group(), settings.model_copy(update={"groups": small})):
+        await_effects(database, 300, 60)
+    assert inversions(database) == []
+    assert sum(one.lag for one in lag.group_offsets(settings, "audit")) == 0
 
 
 def send_back(settings: Settings, letter: DeadLetter, *, discard: bool) -> None:
