@@ -123,7 +123,7 @@ class Refusals:
             topics.setdefault(refusal.topic, []).append(refusal)
         now = self._clock.monotonic()
         return [
-            f"{topic} has refused the records of {len(found)} failures for"
+            f"{topic} has refused what follows from {len(found)} records for"
             f" {now - min(one.since for one in found):.0f} s: {found[-1].error}"
             for topic, found in topics.items()
         ]
@@ -131,8 +131,12 @@ class Refusals:
     def _current(self) -> dict[Record, Refusal]:
         if not self._refused:
             return {}
-        with self._lock:  # without those whose partition has gone to another member meanwhile
-            self._refused = {record: one for record, one in self._refused.items() if record.owned.active}
+        with self._lock:
+            # Not those whose partition has gone to another member meanwhile, and not those that are done: the append
+            # that was not answered had landed, and its copy was read.
+            self._refused = {
+                record: one for record, one in self._refused.items() if record.owned.active and not record.done
+            }
             return self._refused.copy()
 
 
