@@ -84,7 +84,7 @@ def list_dead_letters(
         *("failed_at", "group", "place", "failure", "reason"),
         *("event_type", "event_id", "attempt", "status", "detail"),
     )
-    summaries = [dlq_view.summary(one) for one in found]
+    summaries = [{**dlq_view.summary(one), "status": dlq_view.fate(one)} for one in found]
     shown = [[str(row[name]) if row[name] not in (None, "") else "-" for name in columns] for row in summaries]
     rows.show(columns, shown, first=5, cut_last=True)
     if more:
@@ -228,7 +228,7 @@ def _known(letter: "DeadLetter") -> "Known":
     from offsetzero.retry.ledger import entry_of
     from offsetzero.store.dead_letters import Known, Status
 
-    return Known(entry_of(letter, ""), Status.OPEN, None, None, None)
+    return Known(entry_of(letter, ""), Status.OPEN, None, None, None, None)
 
 
 def _with_status(wanted: "Filter", status: Shown) -> "Filter":

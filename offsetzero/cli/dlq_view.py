@@ -30,7 +30,14 @@ def summary(one: "Known") -> dict[str, Any]:
         "attempt": entry.attempt,
         "redriven": entry.redrive_no,
         "status": str(one.status),
+        "outcome": one.outcome,
     }
+
+
+def fate(one: "Known") -> str:
+    """Its status; of one that was sent again and not applied, also how it ended, such as `redriven (failed)`."""
+    shown = one.outcome is not None and str(one.status) == "redriven"
+    return f"{one.status} ({one.outcome})" if shown else str(one.status)
 
 
 def details(one: "Known", letter: "DeadLetter | None", payloads: "Payloads", edited: bytes | None) -> dict[str, Any]:
@@ -64,6 +71,7 @@ def step(one: "Known") -> dict[str, Any]:
         "reason": one.entry.reason,
         "redriven": one.entry.redrive_no,
         "status": str(one.status),
+        "outcome": one.outcome,
         "decided_by": one.decided_by,
         "decided_at": at(one.decided_at) if one.decided_at is not None else None,
         "action": str(one.action_id) if one.action_id is not None else None,

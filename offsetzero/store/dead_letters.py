@@ -60,10 +60,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An entry with its status, and who decided about it."""
+    """An entry with its status, how its event has ended since it was sent again, and who decided about it."""
 
     entry: Entry
     status: Status
+    outcome: str | None
     action_id: UUID | None
     decided_by: str | None
     decided_at: datetime | None
@@ -174,6 +175,11 @@ _STATUS = (
     " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no > l.redrive_no"
     " AND p.outcome IN ('applied', 'stale')) THEN 'resolved' ELSE 'redriven' END"
 )
+_OUTCOME = (
+    "CASE WHEN d.done_at IS NOT NULL THEN (SELECT p.outcome FROM processed_events p WHERE p.group_name = l.group_name"
+    " AND p.generation = 1 AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no > l.redrive_no"
+    " ORDER BY p.redrive_no DESC LIMIT 1) END"
+)
 
 
 def count(which: Filter) -> Script[int]:
@@ -187,7 +193,7 @@ def find(which: Filter, limit: int | None = None) -> Script[list[Known]]:
     """Those that are meant, oldest first; of many the newest `limit`."""
     where, parameters = which.where()
     rows = yield (
-        f"SELECT {COLUMNS}, {_STATUS}, a.id, a.who, d.done_at{FROM} WHERE {where} "
+        f"SELECT {COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at{FROM} WHERE {where} "
         "ORDER BY l.failed_at DESC, l.group_name DESC, l.partition DESC, l.place DESC LIMIT %s",
         (*parameters, limit),
     )
@@ -202,8 +208,8 @@ def named(group: str, which: str) -> Script[list[Known]]:
     else:
         condition, values = "l.event_id = %s", (which,)  # type: ignore[assignment]
     rows = yield (
-        f"SELECT {COLUMNS}, {_STATUS}, a.id, a.who, d.done_at{FROM} WHERE l.group_name = %s AND {condition} "
-        "ORDER BY l.failed_at, l.redrive_no",
+        f"SELECT {COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at{FROM} "
+        f"WHERE l.group_name = %s AND {condition} ORDER BY l.failed_at, l.redrive_no",
         (group, *values),
     )
     return [known(row) for row in rows]
@@ -222,10 +228,10 @@ def causes(which: Filter) -> Script[list[Cause]]:
 
 
 def known(row: tuple[Any, ...]) -> Known:
-    """A row of `COLUMNS`, status, action, who and when."""
+    """A row of `COLUMNS`, status, outcome, action, who and when."""
     entry = Entry(*row[: len(fields(Entry))])
-    status, *decided = row[len(fields(Entry)) :]
-    return Known(entry, Status(status), *decided)
+    status, *rest = row[len(fields(Entry)) :]
+    return Known(entry, Status(status), *rest)
 
 
 def open_by_failure() -> Script[dict[str, dict[str, tuple[int, float]]]]:

@@ -133,7 +133,8 @@ def test_a_run_that_failed_is_in_work_again_and_succeeds(
         offsetzero("dlq", "redrive", "mender", "--all", "--why", "mended")
         wait_until(lambda: status(database, run_id) == "failed", what="the run has failed again")
         (listed,) = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
-        assert listed["status"] == "redriven"
+        assert (listed["status"], listed["outcome"]) == ("redriven", "failed")
+        assert " redriven (failed) " in offsetzero("dlq", "list", "mender", "--status", "redriven").stdout
         other = uploaded(uuid4(), uuid4())
         run(database, runs.create(other.run_id, "acme", other.document_id, ["mender"]))
         mender.broken = Poison("corrupt")
