@@ -1,5 +1,6 @@
 """The summariser's endpoint refuses its key: what users and operators see of it, and how it ends."""
 
+import pytest
 from e2e.conftest import Pipeline
 from e2e.test_correctness import metrics, provider, step
 
@@ -7,6 +8,7 @@ from offsetzero.retry import dead_letters
 from support import wait_until
 
 
+@pytest.mark.timeout(240)
 def test_a_run_waits_for_the_provider_and_succeeds_when_its_key_is_good_again(pipeline: Pipeline) -> None:
     good: list[bool] = []
     pipeline.start_intake()
@@ -17,7 +19,7 @@ def test_a_run_waits_for_the_provider_and_succeeds_when_its_key_is_good_again(pi
         uploads = [pipeline.upload(f"{n}.txt", f"word{n} of a document".encode()) for n in range(5)]
         for upload in uploads:
             run_id = upload["run_id"]
-            wait_until(lambda run_id=run_id: waits(pipeline.run(run_id)), what="a run that waits")  # type: ignore[misc]
+            wait_until(lambda run_id=run_id: waits(pipeline.run(run_id)), 90, what="a run that waits")  # type: ignore[misc]
         assert 'offsetzero_provider_refuses{provider="llm"} 1.0' in metrics(group)
         good.append(True)
         for upload in uploads:
