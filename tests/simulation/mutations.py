@@ -197,10 +197,6 @@ def _highest_origin_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Copy, "__lt__", lambda self, other: self.origin > other.origin)
 
 
-def _position_is_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Order, "has_passed", lambda self, origin: self.is_complete)
-
-
 def _copies_run_at_once(patch: pytest.MonkeyPatch) -> None:
     original = Order.__init__
 
@@ -235,7 +231,9 @@ def _holds_stay(patch: pytest.MonkeyPatch) -> None:
 
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
-    "no-ownership": Mutation("work only on what is owned", _no_ownership, ("having lost", "that it has lost")),
+    "no-ownership": Mutation(
+        "work only on what is owned", _no_ownership, ("having lost", "that it has lost", "back to")
+    ),
     "no-acknowledgement": Mutation("await the broker's answer", _no_acknowledgement, ("which is not done",)),
     "no-dedupe": Mutation("claim each event", _no_dedupe, ("a second effect",)),
     "commit-lost": Mutation("commit nothing in on_lost", _commit_what_is_lost, ("which it has lost",)),
@@ -263,9 +261,6 @@ MUTATIONS = {
     ),
     "last-is-live": Mutation("of copies run the latest version", _last_copy_read_is_live, ("which is not done",)),
     "highest-first": Mutation("run the lowest origin first", _highest_origin_first, ("out of order", "is held for")),
-    "position": Mutation(
-        "run a copy when the source has passed it", _position_is_nothing, ("out of order", "is held for")
-    ),
     "copies-at-once": Mutation("run copies when all are known", _copies_run_at_once, ("out of order", "is held for")),
     "sources-at-once": Mutation(
         "read sources when all copies are known", _sources_do_not_wait, ("out of order", "is held for")
