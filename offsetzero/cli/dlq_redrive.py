@@ -189,7 +189,7 @@ def _told(action: "Action", work: "Redrive") -> str:
     done = work.progress
     said = f"{dlq_desk.letters(done.sent)} sent to {action.group}"
     if done.ended:
-        said += f", {done.ended:,} had been sent and have ended"
+        said += f", {done.ended:,} had been sent or handled, and have ended"
     if done.gone:
         said += f", {done.gone:,} are not in the log any more and stay open"
     if done.refused:

@@ -172,7 +172,7 @@ FROM = (
 _STATUS = (
     "CASE WHEN d.done_at IS NULL THEN 'open' WHEN a.kind = 'discard' THEN 'discarded'"
     " WHEN EXISTS (SELECT FROM processed_events p WHERE p.group_name = l.group_name AND p.generation = 1"
-    " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no > l.redrive_no"
+    " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no >= l.redrive_no"
     " AND p.outcome IN ('applied', 'stale')) THEN 'resolved' ELSE 'redriven' END"
 )
 _OUTCOME = (

@@ -105,11 +105,16 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[l
 
 
 def ended(group: str, events: Sequence[tuple[str, str, int]]) -> Script[set[tuple[str, str, int]]]:
-    """Those of the events (source, id, `redrive_no`) that have an outcome under this number or a higher one."""
+    """Those of the events (source, id, `redrive_no`) that have an outcome under this number or a higher one.
+
+    Or under the one before, and another than a dead letter: a process died between the append of the letter and its
+    outcome, and what came after it handled the event once more.
+    """
     rows = yield (
         "SELECT DISTINCT e.source, e.event_id, e.redrive_no FROM unnest(%s::text[], %s::text[], %s::int[]) "
         "AS e (source, event_id, redrive_no) JOIN processed_events p ON p.group_name = %s AND p.generation = 1 "
-        "AND p.source = e.source AND p.event_id = e.event_id AND p.redrive_no >= e.redrive_no",
+        "AND p.source = e.source AND p.event_id = e.event_id AND (p.redrive_no >= e.redrive_no "
+        "OR p.redrive_no = e.redrive_no - 1 AND p.outcome <> 'dead-lettered')",
         (*([event[part] for event in events] for part in range(3)), group),
     )
     return set(rows)

@@ -275,9 +275,25 @@ def test_a_letter_whose_mark_was_lost_is_not_sent_once_its_event_has_ended(
     database.execute("INSERT INTO processed_events VALUES ('audit', 1, '/test', %s, 1, 'failed')", (str(event_id),))
     (action,) = json.loads(offsetzero("dlq", "audit", "--json").stdout)
     said = offsetzero("dlq", "redrive", "audit", "--resume", action["id"]).stdout
-    assert "1 had been sent and have ended" in said
+    assert "1 had been sent or handled, and have ended" in said
     assert len(letters.redriven(settings, "audit")) == 1
     assert database.execute("SELECT status FROM runs").fetchall() == [("failed",)]
+
+
+def test_a_letter_of_an_event_that_was_handled_after_all_is_not_sent(
+    settings: Settings, offsetzero: CommandsHere, database: psycopg.Connection
+) -> None:
+    """The process died between the append of the letter and its outcome; the next one handled the event."""
+    ids = [uuid4() for _ in range(2)]
+    letters.write(settings, "audit", [Letter(offset, event_id=event_id) for offset, event_id in enumerate(ids)])
+    for event_id, outcome in zip(ids, ("applied", "dead-lettered"), strict=True):
+        database.execute(
+            "INSERT INTO processed_events VALUES ('audit', 1, '/test', %s, 0, %s)", (str(event_id), outcome)
+        )
+    said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "again").stdout
+    assert "1 had been sent or handled, and have ended" in said
+    assert letters.origins(letters.redriven(settings, "audit")) == [(0, 1)]
+    assert statuses(offsetzero, "audit") == {"0/0": "resolved", "0/1": "redriven"}
 
 
 def test_a_discarded_letter_is_never_sent(settings: Settings, offsetzero: CommandsHere) -> None:
