@@ -51,7 +51,7 @@ def test_auto_finds_out_and_consumer_says_why_not(
         members = [RunningGroup(audit, settings), RunningGroup(audit, settings)]
         wait_until(lambda: len(seen) >= 20, what="all events")
         wait_until(
-            lambda: [len(one.assignment) for one in lag.group_state(settings, "audit").members] == [3, 3],
+            lambda: [len(one.assignment) for one in lag.group_state(settings, "audit").members] == [4, 4],
             what="two members that share the partitions",
         )
         assert lag.group_state(settings, "audit").protocol == "classic"

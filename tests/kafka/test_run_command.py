@@ -259,7 +259,7 @@ def test_probes_tell_a_member_at_work_from_one_that_ends(settings: Settings, tmp
         assert status == 200
         assert (body["group"], body["state"], body["reasons"], body["not_ready"]) == ("slow", "working", [], [])
         assert body["handlers"] == {"running": 1, "given_up": 0, "waiting": 0}
-        assert len(body["partitions"]) == 24
+        assert len(body["partitions"]) == 30
         (busy,) = (one for one in body["partitions"] if one["head"] is not None)
         (stuck,) = body["stuck"]
         assert (busy["topic"], busy["position"], busy["end"], busy["lag"], busy["undone"]) == ("documents", 1, 1, 1, 1)
@@ -294,7 +294,7 @@ def test_a_member_without_a_partition_is_ready_too(protocol: str, settings: Sett
     try:
         wait_until(lambda: all(one.runtime.health().ready for one in members), 60, what="two that are ready")
         wait_until(
-            lambda: sorted(len(one.runtime.health().body["partitions"]) for one in members) == [0, 4],
+            lambda: sorted(len(one.runtime.health().body["partitions"]) for one in members) == [0, 5],
             what="one without a partition",
         )
         assert all(one.runtime.health().ready for one in members)
