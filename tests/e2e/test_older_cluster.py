@@ -59,7 +59,7 @@ def test_auto_finds_out_and_consumer_says_why_not(
             member.stop()
         assert sorted(seen) == sorted(names)
         with psycopg.connect(database_url) as connection:
-            assert connection.execute("SELECT count(*) FROM group_starts").fetchone() == (6,)
+            assert connection.execute("SELECT count(*) FROM group_starts").fetchone() == (8,)
         kafka = settings.kafka.model_copy(update={"group_protocol": "consumer"})
         refused = RunningGroup(audit, settings.model_copy(update={"kafka": kafka}))
         wait_until(lambda: refused.error, what="the end of the group")
