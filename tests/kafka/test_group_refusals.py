@@ -43,7 +43,7 @@ def make_again(settings: Settings) -> None:
 
 
 def limit(settings: Settings, size: int) -> None:
-    """First of the tier, which is tried again every third second at least: then it is not passed for the dead letters."""
+    """First of the tier, which is tried again within three seconds: so the dead letters do not take what it would."""
     for topic in ("audit.retry-1s", "audit.dlq"):
         change = ConfigChange("max.message.bytes", None, str(size))
         cluster.apply(settings, Plan((AlterConfig(topic, (change,)),), ()))
