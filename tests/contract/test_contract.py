@@ -102,8 +102,8 @@ def test_a_failure_is_in_the_log_before_its_record_is_done(
         value = value[:-1]
     log.refuses = True
     offset = log.append(0, failing, value, headers)
+    quick = [(0, put(log, 0, f"quick {number}")) for number in range(5)]  # before it joins: then the partition rests
     member = log.join(journal.group("a", handle))
-    quick = [(0, put(log, 0, f"quick {number}")) for number in range(5)]
     log.until(lambda: set(quick) <= set(journal.ended), "the others of the partition")
     behind = put(log, 1, "behind")
     log.until(lambda: log.committed(1) == behind + 1, "a later commit")
