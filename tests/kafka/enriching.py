@@ -113,7 +113,8 @@ class Members:
     """
 
     def __init__(self, settings: Settings, **environment: str) -> None:
-        self._log = (settings.home / "members.log").open("ab")
+        self._path = settings.home / "members.log"
+        self._log = self._path.open("ab")
         self.running: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("OFFSETZERO_")},
@@ -148,7 +149,9 @@ class Members:
     def __enter__(self) -> "Members":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            print([(process.pid, process.poll()) for process in self.running], self._path.read_text()[-20_000:])
         for process in self.running:
             process.kill()
             process.wait()

@@ -142,8 +142,9 @@ def test_a_commit_without_an_answer_in_time_is_called_again(settings: Settings, 
         with pytest.raises(Unsettled) as caught:
             producer.commit(0)
         assert caught.value.retriable
-        with pytest.raises(TransactionError, match="Conflicting commit_transaction"):
+        with pytest.raises(TransactionError, match="abort: ") as refused:  # in words that depend on how far it got
             producer.abort(1)
+        assert type(refused.value) is TransactionError
         producer.commit()
         producer.begin()
         _produce(producer, topic, b"b")
