@@ -24,6 +24,10 @@ _RUN = "OZ_TEST_RUN"
 _OWNER = "OZ_TEST_OWNER"
 
 
+_TESTS = Path(__file__).parent
+_WITH_SERVERS = frozenset({"chaos", "contract", "e2e", "kafka", "mock_broker"})
+_SHOWN = 20_000
+
 _KEPT = "OZ_TEST_SERVERS"
 _BECAUSE = pytest.StashKey[str]()
 
@@ -64,6 +68,29 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if _KEPT in os.environ:
         return f"servers: kept behind {os.environ[_KEPT]}"
     return f"servers: {config.option.servers} ({config.stash[_BECAUSE]})" if _BECAUSE in config.stash else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with real servers and processes gets a second try: what the machine does meanwhile is not in its hands.
+
+    A failure of both fails the run. One of the first alone is shown whole at the end of it, and counted in its last line:
+    it is looked into all the same. The nightly proofs have one try.
+    """
+    if os.environ.get("OZ_TEST_PROFILE") == "nightly":
+        return
+    for item in items:
+        if item.path.relative_to(_TESTS).parts[0] in _WITH_SERVERS:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Show what made a test try again."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"first try of {report.nodeid}", sep="_")
+        terminalreporter.write_line(report.longreprtext)
+        for name, text in report.sections:
+            terminalreporter.section(name, sep="-")
+            terminalreporter.write_line(text[-_SHOWN:])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
