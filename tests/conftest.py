@@ -73,8 +73,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test with real servers and processes gets a second try: what the machine does meanwhile is not in its hands.
 
-    A failure of both fails the run. One of the first alone is shown whole at the end of it, and counted in its last line:
-    it is looked into all the same. The nightly proofs have one try.
+    A failure of both fails the run. One of the first alone is shown whole at the end of it, and counted in its last
+    line: it is looked into all the same. The nightly proofs have one try.
     """
     if os.environ.get("OZ_TEST_PROFILE") == "nightly":
         return
