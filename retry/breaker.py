@@ -121,7 +121,7 @@ class Breaker:
             return 0.0
         if self.probe and probing:
             return min(1.0, interval)
-        return max(0.0, min(self.probe_at - now, interval))  # a clock that was set back keeps nobody for long
+        return max(0.0, self.probe_at - now)
 
     def end(self, now: float, call: Call, answer: Answer, interval: float, cause: str = UNAUTHORISED) -> "Breaker":
         """A call has ended.
@@ -143,6 +143,17 @@ class Breaker:
         if answer is Answer.FAILED and sum(mark == Answer.FAILED for mark, _ in new.recent) >= HALF:
             return new._open(now, FAILING, interval)
         return new
+
+    def not_ahead_of(self, now: float, interval: float) -> "Breaker":
+        """The same by a clock that was set back: nothing has happened later than now."""
+        return replace(
+            self,
+            opened_at=min(self.opened_at, now),
+            closed_at=min(self.closed_at, now),
+            probe_at=min(self.probe_at, now + interval),
+            served=min(self.served, now),
+            answered_at=min(self.answered_at, now),
+        )
 
     def fault(self, now: float, call: Call, answer: Answer, ended: float) -> Fault:
         """Whose fault a failed call is.
@@ -180,7 +191,7 @@ class Breaker:
         if answer in (Answer.SERVED, Answer.ANSWERED):
             answered_at = now
         if answer is Answer.SERVED:
-            served = max(min(served, now), call.begun)
+            served = max(served, call.begun)
             refusals = tuple(one for one in refusals if one.record != call.caller.record)
         late = answer is Answer.FAILED and call.begun < self.closed_at
         if answer is not Answer.UNKNOWN and not self.cause and not late:

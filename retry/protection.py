@@ -88,10 +88,18 @@ class Protection:
         return Protection(bucket, breaker, {**live, permit: now + LEASE_SECONDS}), None
 
     def renew(self, now: float, permits: Collection[str]) -> "Protection":
-        """Calls still run: their leases begin anew. No lease ends later, even when the clock was set back."""
+        """Calls still run: their leases begin anew."""
+        kept = {one: end for one, end in self.permits.items() if end > now}
+        return replace(self, permits=kept | dict.fromkeys(permits, now + LEASE_SECONDS))
+
+    def not_ahead_of(self, now: float, limits: Limits) -> "Protection":
+        """The same by a clock that was set back: nobody waits for longer than if it had all happened now."""
         ends = now + LEASE_SECONDS
-        kept = {one: min(end, ends) for one, end in self.permits.items() if end > now}
-        return replace(self, permits=kept | dict.fromkeys(permits, ends))
+        return Protection(
+            self.bucket if self.bucket.at <= now else self.bucket.at_time(now, limits.rate),
+            self.breaker.not_ahead_of(now, limits.interval),
+            {one: min(end, ends) for one, end in self.permits.items()},
+        )
 
     def end(
         self,

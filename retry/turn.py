@@ -91,7 +91,7 @@ class Turn:
         Returns:
             What is known then, None when that is the same.
         """
-        known = before or Protection.new(now, self.limits)
+        known = before.not_ahead_of(now, self.limits) if before else Protection.new(now, self.limits)
         if self.renewed:
             known = known.renew(now, self.renewed)
         for one in self.ended:
@@ -103,6 +103,7 @@ class Turn:
             known, asking.wait = known.begin(now, call.permit, asking.caller, self.limits)
             asking.call = call if asking.wait is None else None
         for one in (*self.doubts, *self.ended):
+            one.at = min(one.at, now)
             if one.answer is not Answer.THROTTLED:
                 one.fault = known.fault(now, one.call, one.answer, one.at, self.limits)
         self.known, self.at = known, now

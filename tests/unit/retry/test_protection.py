@@ -118,7 +118,7 @@ TestProtection.settings = machine(25)
 
 def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
     known, _ = Protection.new(5000.0, LIMITS).begin(5000.0, "dead", Caller("r"), LIMITS)
-    back = known.renew(1000.0, [])
+    back = known.not_ahead_of(1000.0, LIMITS)
     assert back.permits == {"dead": 1000.0 + LEASE_SECONDS}
 
 
