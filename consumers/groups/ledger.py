@@ -234,7 +234,7 @@ class _Session:
         kafka = self._settings.kafka
         return {
             **kafka.client_config(),
-            **protocol.config(self._member._protocol),
+            **protocol.config(self._member._protocol, kafka.options),
             "group.id": self._member._names.group(NAME),
             "client.id": f"offsetzero-{NAME}",
             "enable.auto.commit": False,

@@ -189,7 +189,7 @@ class PollLoop:
     def _connect(self, chosen: str) -> None:
         self._protocol = chosen
         self._consumer = self._make_consumer(
-            {**self._config, **protocol.config(chosen), "on_commit": self._commits.on_commit}
+            {**self._config, **protocol.config(chosen, self._config), "on_commit": self._commits.on_commit}
         )
         self._commits.attach(self._consumer)
         self._fetching = Fetching(self._consumer, self._names, chosen == protocol.CONSUMER)
