@@ -107,7 +107,8 @@ class BatchHandling(RecordHandling):
         each = (self._clock.monotonic() - started) / len(calls)
         for (label, outcome), count in Counter(zip([call.label for call in calls], outcomes, strict=True)).items():
             self._tally.handled(label, outcome, each, count)
-        work.endings += [(call.record, Ending.DONE) for call in calls]
+        for call in calls:
+            work.end(call.record, Ending.DONE)
 
     def _settle(self, call: Call) -> Ending:
         if call.record.failed is not None:
@@ -144,7 +145,7 @@ class _Work:
         if record.key is not None:
             if ending is Ending.AGAIN:
                 self._held.add(record.key)
-            elif record.moved is not None and self._ordered:
+            elif self._ordered and (record.moved is not None or (record.held and not record.lifted)):
                 self._left_for_retries.add((record.order, record.key))
         self.endings.append((record, ending))
 

@@ -12,7 +12,7 @@ from offsetzero.consumers.record import Record
 from offsetzero.consumers.working import steps
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
-from offsetzero.consumers.working.holding import claim, look_at_hold
+from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
 from offsetzero.consumers.working.transaction import checked, in_handler, own_database
 from offsetzero.producers import outbox
 from offsetzero.retry.failures import CrashLoop
@@ -65,11 +65,10 @@ class DatabaseEffects:
 
         def script() -> Script[str | None]:
             if (yield from processed.find(call.identity)) is not None:
-                if call.record.held:
-                    yield from look_at_hold(call, new=False)
+                yield from look_at_hold(self._group, call, new=False)
                 return "duplicate"
             if self._group.step and not (yield from steps.start(call, self._group.name)):
-                yield from claim(call, Outcome.CANCELLED)
+                yield from claim(self._group, call, Outcome.CANCELLED)
                 yield from steps.cancel(call, self._group.name, "cancelled", "", self._settings.source)
                 return Outcome.CANCELLED.value
             return None
@@ -104,7 +103,7 @@ class DatabaseEffects:
 
     def perform(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():
-            if not run(connection, claim(call, Outcome.APPLIED)):
+            if not run(connection, claim(self._group, call, Outcome.APPLIED)):
                 return "duplicate"
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
@@ -119,7 +118,7 @@ class DatabaseEffects:
         assert self._async_pool is not None  # noqa: S101
         with own_database():
             async with self._async_pool.connection() as connection, connection.transaction():
-                if not await arun(connection, claim(call, Outcome.APPLIED)):
+                if not await arun(connection, claim(self._group, call, Outcome.APPLIED)):
                     return "duplicate"
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
@@ -130,8 +129,11 @@ class DatabaseEffects:
         with own_database(), self._pool.connection() as connection, connection.transaction():
             new = run(connection, processed.claim_all([call.identity for call in calls], Outcome.APPLIED))
             for call, is_new in zip(calls, new, strict=True):
-                if call.record.held:
-                    run(connection, look_at_hold(call, new=is_new))
+                knew = call.record.held
+                if knew or not is_new:
+                    run(connection, look_at_hold(self._group, call, new=is_new))
+                if call.record.held > knew and len(calls) > 1:
+                    raise HeldUp(f"{call.record} was dead-lettered by another member: its key is held")
             fresh = [call for call, is_new in zip(calls, new, strict=True) if is_new]
             if fresh:
                 ctx = BatchContext(lambda: [context(call) for call in fresh], self._settings)

@@ -513,7 +513,7 @@ class Dispatcher:
         heapq.heappush(self._later, (due, next(self._ties), record, holds_lane))
 
     def _finish(self, record: Record, *, done: bool) -> None:
-        is_retried = record.copy is not None or record.moved is not None
+        is_retried = record.copy is not None or record.moved is not None or record.held
         if is_retried and done:
             self._prepare_next(record)
         self._leave(record)

@@ -214,7 +214,7 @@ class Settler:
 
     def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> None:
         def script() -> Script[None]:
-            if (yield from claim(call, outcome)) and self._group.step:
+            if (yield from claim(self._group, call, outcome)) and self._group.step:
                 yield from steps.end(call, self._group.name, outcome, failure, self._source)
 
         self._write(call, script())

@@ -35,6 +35,9 @@ _INSERT = (
     " DO UPDATE SET redrive_no = EXCLUDED.redrive_no, hop = EXCLUDED.hop"
     " WHERE (holds.redrive_no, holds.hop) < (EXCLUDED.redrive_no, EXCLUDED.hop)"
 )
+_FIND = (
+    "SELECT 1 FROM holds WHERE group_name = %s AND generation = %s AND topic_id = %s AND partition = %s AND origin = %s"
+)
 _DELETE = (
     "DELETE FROM holds WHERE group_name = %s AND generation = %s AND topic_id = %s AND partition = %s AND origin = %s"
     " AND redrive_no <= %s"
@@ -45,6 +48,11 @@ def of_group(group: str, generation: int = 1) -> Script[list[Hold]]:
     """All that are held of a group."""
     rows = yield _SELECT, (group, generation)
     return [Hold(row[0], row[1], row[2], bytes(row[3]), row[4], row[5]) for row in rows]
+
+
+def exists(group: str, topic_id: str, partition: int, origin: int, generation: int = 1) -> Script[bool]:
+    """Whether a key is held for the record that was first read from there."""
+    return bool((yield _FIND, (group, generation, topic_id, partition, origin)))
 
 
 def place(group: str, hold: Hold, generation: int = 1) -> Script[None]:

@@ -19,7 +19,7 @@ from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effe
 from offsetzero import Transient, metrics
 from offsetzero.cli.groups import spare_the_collector
 from offsetzero.clock import SYSTEM
-from offsetzero.consumers.context import Context
+from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.producers import records
 from offsetzero.producers.log import LogProducer
@@ -30,7 +30,12 @@ from offsetzero.retry.headers import Hop, Origin
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
+from offsetzero.store import holds, processed
+from offsetzero.store.holds import Hold
+from offsetzero.store.processed import EventIdentity, Outcome
+from offsetzero.store.script import run
 from offsetzero.topics import cluster, lag
 from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
@@ -282,6 +287,53 @@ def test_a_dead_letter_holds_up_its_key_until_an_operator_has_seen_to_it(
         (letter.meta.id if letter.meta is not None else "",),
     ).fetchall()
     assert outcomes == [(0, "dead-lettered"), (1, "discarded" if discard else "applied")]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_key_waits_for_a_dead_letter_that_its_former_member_still_wrote(
+    settings: Settings, running: Running, database: psycopg.Connection, batch: bool
+) -> None:
+    """The hold is placed after this member has read them: it finds that record done, and the next must wait."""
+    key, ids = uuid4(), [uuid7() for _ in range(3)]
+    begun, gate = threading.Event(), threading.Event()
+    group = ConsumerGroup("audit", on_dead_letter="hold", tiers=[Tier("retry-1m", 0.1)])
+
+    def note(event: DocumentUploaded, ctx: Context | BatchContext) -> None:
+        begun.set()
+        assert gate.wait(60)
+        ctx.connection.execute(
+            "INSERT INTO effects (document_id, note, attempt) VALUES (%s, %s, 1)", (event.document_id, event.name)
+        )
+
+    def note_all(events: list[DocumentUploaded], ctx: BatchContext) -> None:
+        for event in events:
+            note(event, ctx)
+
+    if batch:
+        group.batch(DocumentUploaded)(note_all)
+    else:
+        group.handler(DocumentUploaded)(note)
+    with Publisher(settings) as publisher:
+        first = publisher.publish(uploaded(key, name="0"), event_id=ids[0], source="/test").result(30)
+    with running(group), Publisher(settings) as publisher:
+        assert begun.wait(60)
+        dead = publisher.publish(uploaded(key, name="1"), event_id=ids[1], source="/test").result(30)
+        publisher.publish(uploaded(key, name="2"), event_id=ids[2], source="/test").result(30)
+        topic_id = cluster.topic_ids(settings, ["documents"])["documents"]
+        run(database, holds.place("audit", Hold(topic_id, dead.partition, dead.offset, str(key).encode(), 0, 0)))
+        run(database, processed.claim(EventIdentity("audit", "/test", str(ids[1])), Outcome.DEAD_LETTERED))
+        gate.set()
+        appended = "audit.retry-1m"
+        wait_until(
+            lambda: sum(one.high for one in lag.group_offsets(settings, "audit", [appended])) == 1, what="2 is parked"
+        )
+        wait_until(lambda: lag_of(settings, first.partition) == 0, what="the source is done")
+    assert [number for _, number, _ in effects(database)] == ["0"]
+
+
+def lag_of(settings: Settings, partition: int) -> int:
+    """Of `documents`."""
+    return sum(one.lag for one in lag.group_offsets(settings, "audit", ["documents"]) if one.partition == partition)
 
 
 def test_without_order_the_others_of_the_key_go_on(

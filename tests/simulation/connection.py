@@ -68,6 +68,8 @@ class SimConnection(psycopg.Connection[Any]):
             self._baton.say(f"lifts the hold at {parameters[4]} of {parameters[2]}")
         elif text == holds._SELECT:
             rows = [(*place, key, *number) for place, (*number, key) in sorted(self._database.holds.items())]
+        elif text == holds._FIND:
+            rows = [(1,)] if tuple(parameters[2:]) in self._database.holds else []
         elif text == EFFECT:
             transaction.effects.append(parameters[0])
         elif text != "SELECT 1":

@@ -226,7 +226,7 @@ def _holds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _holds_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(database, "claim", lambda call, outcome: processed.claim(call.identity, outcome))
+    patch.setattr(database, "claim", lambda group, call, outcome: processed.claim(call.identity, outcome))
 
 
 MUTATIONS = {
