@@ -151,6 +151,9 @@ class SimConsumer(Fetching):
 
     def _enter(self) -> None:
         self._baton.step()
+        self._look_at_gap()
+
+    def _look_at_gap(self) -> None:
         gap = self._baton.now - self._polled
         self._polled = self._baton.now
         if gap > POLL_GAP:
@@ -166,6 +169,7 @@ class SimConsumer(Fetching):
 
     def _rebalance(self, told: Told) -> None:
         kind, places = told
+        self._look_at_gap()  # one poll may serve several events, each within its bound
         shown = [TopicPartition(*place) for place in places]
         self._say(f"serves {kind}", shown)
         seat, coordinator = self._seat, self._world.coordinator
