@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate chaos amounts nightly nightly-properties bench bench-replay check format lock clean
+.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts nightly nightly-properties bench bench-replay check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--se
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py --servers=embedded --timeout=0 -v $(ARGS)
 
-nightly: nightly-properties simulate chaos amounts ## All that takes too long for every change
+nightly: nightly-properties simulate simulate-order chaos amounts ## All that takes too long for every change
 
 amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, and list a million, some minutes
 	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py --servers=embedded -v -s $(ARGS)
@@ -42,7 +42,7 @@ nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10
 bench: $(READY) ## Measure the runtime beside other ways of consuming (ARGS='--rows noop --scale 0.2' for a quick look)
 	@$(BIN)/python benchmarks/runtime $(ARGS)
 
-EVENTS ?= 10000000
+bench-replay: EVENTS ?= 10000000
 bench-replay: $(READY) ## Read a log of EVENTS (10,000,000) from offset zero and watch the memory
 	@$(BIN)/python benchmarks/runtime --rows replay --events $(EVENTS) $(ARGS)
 
@@ -50,6 +50,10 @@ SEEDS ?= 1000
 SEED ?=
 simulate: $(READY) ## Drive the consumer runtime through seeded faults (SEEDS=1000 of them, or SEED=123 to see one)
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+simulate-order: EVENTS ?= 1000000
+simulate-order: $(READY) ## Have a tenth of 1,000 keys fail in EVENTS=1000000 simulated events, and look at the order of each
+	@PYTHONPATH=tests $(BIN)/python -m simulation --order $(EVENTS) $(ARGS)
 
 check: $(READY) ## Lint, formatting, types, the arrows between rooms, the contracts
 	@$(BIN)/ruff check

@@ -1,15 +1,20 @@
-"""`make simulate SEEDS=1000` runs many seeds on all cores; `make simulate SEED=123` shows one from start to end."""
+"""`make simulate SEEDS=1000` runs many seeds on all cores; `make simulate SEED=123` shows one from start to end.
+
+`make simulate-order EVENTS=1000000` has a tenth of 1,000 keys fail in one long run.
+"""
 
 import argparse
 import hashlib
 import multiprocessing
 import os
+import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
 
-from simulation import simulation
+from offsetzero.cli.groups import spare_the_collector
+from simulation import plan, simulation
 from simulation.simulation import Result
 
 TAIL = 60  # lines of a failing seed's schedule that are shown with the others
@@ -61,14 +66,31 @@ def many(seeds: Iterable[int], *, digest: bool) -> int:
     return broken
 
 
+def order(events: int) -> int:
+    """One long run over 1,000 keys, a tenth of which fail."""
+    started, made = time.monotonic(), plan.large(events)
+    spare_the_collector()  # all that is published is kept: to look through it again and again would take minutes
+    result = simulation.play(made, lines=TAIL)
+    fail = [one.behaviour.times for one in made.events if one.behaviour.kind is plan.Kind.FAILS]
+    kept = f"of them fail {len(fail):,} ({fail.count(3):,} always), {len(made.steps)} kills, rebalances and refusals"
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # KiB on Linux
+    print(f"{events:,} events over 1,000 keys; {kept}; {result.seconds:,.0f} s of simulated time")
+    print("\n".join([*result.schedule, result.failure]) if result.failure else "0 inversions, and all other laws held")
+    print(f"{time.monotonic() - started:.0f} s, {used:,} MiB")
+    return int(result.failure is not None)
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="show this one")
     parser.add_argument("--seeds", type=int, default=1000, help="how many to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--order", type=int, metavar="EVENTS", help="run so many events over 1,000 keys instead")
     parser.add_argument("--digest", action="store_true", help="print a hash of each schedule")
     given = parser.parse_args()
+    if given.order is not None:
+        return order(given.order)
     if given.seed is None:
         return min(1, many(range(given.first, given.first + given.seeds), digest=given.digest))
     result = one(given.seed)

@@ -10,10 +10,11 @@ import random
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-HANG_SECONDS = 20.0  # of this machine's time, in which the world must go on
+HANG_SECONDS = 60.0  # of this machine's time, in which the world must go on
 
 
 class Crashed(BaseException):
@@ -54,15 +55,17 @@ class Baton:
     Args:
         dice: all chance of a run.
         pace: seconds that a usual step takes.
+        stalls: whether threads are held up now and then.
+        lines: of the schedule that are kept, the last ones; None for all.
     """
 
-    def __init__(self, dice: random.Random, pace: float) -> None:
+    def __init__(self, dice: random.Random, pace: float, *, stalls: bool = True, lines: int | None = None) -> None:
         self.dice = dice
         self.pace = pace
         self.now = 0.0
-        self.trace: list[str] = []
+        self.trace: deque[str] = deque(maxlen=lines)
         self.failure: str | None = None
-        self.stalls = True  # whether threads are held up now and then
+        self.stalls = stalls  # whether threads are held up now and then
         self.on_thread: Callable[[], None] = lambda: None  # called first thing in each thread
         self._due: list[tuple[float, int, Task | Callable[[], None], int]] = []
         self._ties = itertools.count()

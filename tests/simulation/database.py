@@ -80,6 +80,7 @@ class SimDatabase:
 
     def __init__(self, world: World) -> None:
         self.outcomes: dict[Key, str] = {}
+        self._redrives = 0  # the highest redrive number
         self.starts = Starts()
         self.marks = Marks()
         self.holds: Holds = {}
@@ -105,6 +106,7 @@ class SimDatabase:
         if commit:
             self.outcomes.update(transaction.outcomes)
             for key, outcome in transaction.outcomes.items():
+                self._redrives = max(self._redrives, key[4])
                 self._world.laws.ends(key[3], outcome, key[4])
             for change in transaction.holds:
                 change(self.holds)
@@ -137,8 +139,8 @@ class SimDatabase:
     def has_outcome(self, key: Key) -> str | None:
         """That of an event, for this redrive number or a higher one."""
         *event, redrive_no = key
-        found = [one for one in self.outcomes if list(one[:-1]) == event and one[-1] >= redrive_no]
-        return self.outcomes[min(found)] if found else None
+        found = (self.outcomes.get((*event, no)) for no in range(redrive_no, self._redrives + 1))
+        return next((one for one in found if one is not None), None)
 
     def place(self, transaction: Transaction, parameters: Sequence[Any]) -> None:
         """Insert or update a hold."""

@@ -21,12 +21,13 @@ class Laws:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._events: dict[str, Published] = {one.event_id: one for one in world.plan.events}
+        self._events = world.plan.by_id
         self._copies: dict[str, list[Stored]] = defaultdict(list)  # by event: those in retry and dead-letter topics
         self._checked: dict[Place, int] = defaultdict(int)  # offsets below which all records were found done
         self._ended: dict[str, str] = {}  # the outcomes of events, once they are safe
         self._redriven: dict[str, int] = {}  # of those that were redriven: for how manieth time they have ended
         self._operated: dict[str, str] = {}  # what an operator has done to events, as the outcome that follows
+        self._open = dict.fromkeys(self._events)  # those that have not ended as they shall
         self._effects: set[str] = set()
         self._last: dict[bytes, int] = {}  # by key: the position among all events of its last effect
         self._dead: set[str] = set()
@@ -140,10 +141,21 @@ class Laws:
         if redrive_no >= self._redriven.get(event_id, 0):
             self._ended[event_id] = outcome
             self._redriven[event_id] = redrive_no
+            self._look_at_end(event_id)
+
+    def _look_at_end(self, event_id: str) -> None:
+        """Whether it has ended as it shall."""
+        outcome = self._ended.get(event_id)
+        waits = outcome is None or (self._world.plan.hold and outcome == "dead-lettered")
+        if outcome == self._operated.get(event_id, outcome) and not waits:
+            self._open.pop(event_id, None)
+        else:
+            self._open[event_id] = None
 
     def operates(self, record: Stored, outcome: str) -> None:
         """An operator sends a dead letter back."""
         self._operated[record.event_id] = outcome
+        self._look_at_end(record.event_id)
         self._copies[record.event_id].append(record)
         self._retried.add(self._events[record.event_id].key)
 
@@ -199,12 +211,7 @@ class Laws:
                 paused = [one.name for one in world.consumers if place in one.assigned and place in one.paused]
                 state = f", paused by {paused[0]}" if paused else ""
                 missing.append(f"{_shown(place)} is committed at {committed} of {end}{state}")
-        for event_id in (one.event_id for one in world.plan.events):
-            outcome = self._ended.get(event_id, "without an outcome")
-            wanted = self._operated.get(event_id, outcome)
-            if event_id not in self._ended or outcome != wanted or (world.plan.hold and outcome == "dead-lettered"):
-                missing.append(f"{event_id} is {outcome}")
-        return missing
+        return missing + [f"{one} is {self._ended.get(one, 'without an outcome')}" for one in self._open]
 
     def look_at_outcomes(self) -> None:
         """Each event ended as it had to; what was applied had its effect, what was dead-lettered lies there."""

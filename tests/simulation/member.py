@@ -25,7 +25,6 @@ from simulation.clock import START, SimClock
 from simulation.connection import EFFECT, SimPool
 from simulation.consumer import SimConsumer
 from simulation.log import Headers, Place
-from simulation.memory import MAX_BYTES
 from simulation.plan import Behaviour, Effects, Kind, Published
 from simulation.producer import SimProducer
 from simulation.transactions import SimTransactionalProducer
@@ -114,7 +113,7 @@ class SimMember:
             groups={
                 "concurrency": plan.concurrency,
                 "max_in_flight": plan.max_in_flight,
-                "max_in_flight_bytes": MAX_BYTES,
+                "max_in_flight_bytes": plan.max_bytes,
                 "drain_seconds": 100.0,  # longer than any handler
             },
         )
@@ -171,11 +170,11 @@ def _group(world: World, process: Process) -> ConsumerGroup:
     tiers = [Tier(name, delay) for name, delay in TIERS.items()]
     kind = KINDS[world.plan.effects] | ({"on_dead_letter": "hold"} if world.plan.hold else {})
     group = ConsumerGroup(GROUP, topics=SOURCES, tiers=tiers, timeout=world.plan.timeout, **kind)
-    behaviours = {one.event_id: one.behaviour for one in world.plan.events}
+    events = world.plan.by_id
 
     def act(ctx: Context, connection: Any) -> None:
         event_id = ctx.meta.id
-        behaviour: Behaviour = behaviours[event_id]
+        behaviour = events[event_id].behaviour
         if ctx.handled.hop.redrive_no > 0:  # type: ignore[attr-defined]  # an operator has mended what was wrong
             behaviour = Behaviour(Kind.FINE)
         world.baton.check(world.baton.current)

@@ -8,7 +8,6 @@ from simulation.log import Stored
 from simulation.plan import Plan
 from simulation.world import RETRIES
 
-MAX_BYTES = 40_000  # in flight, as the members are configured
 RECORD_BYTES = OVERHEAD + 700
 SPARE_RECORDS = 8  # paused partitions still give one a poll while they are assigned anew
 
@@ -43,7 +42,7 @@ class Memory:
         given_up = 4 if plan.timeout else 1  # a handler that was given up keeps what it was given
         self._records = plan.max_in_flight * given_up + SPARE_RECORDS
         self._fetched = plan.max_in_flight * RECORD_BYTES  # of which it is looked at what is kept
-        self._bytes = MAX_BYTES + plan.max_in_flight * given_up * RECORD_BYTES  # looked at between two fetches
+        self._bytes = plan.max_bytes + plan.max_in_flight * given_up * RECORD_BYTES  # looked at between two fetches
 
     def hold(self, member: str, record: Stored) -> tuple[bytes | None, str]:
         """The value to hand to a member, and what is wrong then, if anything is."""

@@ -30,14 +30,14 @@ class Operator:
         world = self._world
         if world.plan.effects is not Effects.DATABASE:
             return  # only there an event that was redriven is told from one that was delivered twice
-        kinds = {one.event_id: one.behaviour.kind for one in world.plan.events}
+        events = world.plan.by_id
         sent = {record.event_id for place in world.log.places([REDRIVE]) for record in world.log[place].records}
         self._actions += 1
         for place in world.log.places([DEAD]):
             for letter in world.log[place].records:
                 if letter.event_id not in sent:
                     sent.add(letter.event_id)
-                    self._send(letter, discard=discard or kinds[letter.event_id] is Kind.POISON)
+                    self._send(letter, discard=discard or events[letter.event_id].behaviour.kind is Kind.POISON)
 
     def _send(self, letter: Stored, *, discard: bool) -> None:
         world = self._world

@@ -1,5 +1,6 @@
 """What a seed stands for: the events with what their handling does, and what goes wrong when. Pure."""
 
+import functools
 import random
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +8,10 @@ from enum import StrEnum
 from simulation.group import SESSION_SECONDS
 from simulation.world import SOURCES
 
-CHAOS_SECONDS = 9.0  # in which things go wrong; then a quiet phase in which everything must get done
+CHAOS_SECONDS = 9.0
+LARGE_RATE = 2_000  # events a second
+LARGE_STEP_SECONDS = 3.0
+LARGE_STEPS = ("kill", "stop", "start", "cut", "append", "commit", "transaction", "clock")
 
 
 class Kind(StrEnum):
@@ -104,8 +108,19 @@ class Plan:
     """Whether threads are held up at any line, not only where they wait."""
     hold: bool = False
     """Whether a dead letter holds up its key."""
+    seconds: float = CHAOS_SECONDS
+    """In which things go wrong; then a quiet phase in which everything must get done."""
+    stalls: bool = True
+    """Whether threads are held up for long now and then."""
+    max_bytes: int = 40_000
+    """In flight, as the members are configured."""
     events: list[Published] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+
+    @functools.cached_property
+    def by_id(self) -> dict[str, Published]:
+        """The events by their ids."""
+        return {one.event_id: one for one in self.events}
 
     def __str__(self) -> str:
         protocol = "classic (eager)" if self.classic else "consumer (incremental)"
@@ -163,6 +178,44 @@ def make(seed: int) -> Plan:
         plan.steps.append(Step(dice.uniform(0.1, CHAOS_SECONDS), what, dice.randrange(3), dice.uniform(0.2, 5.0)))
     plan.steps.sort(key=lambda step: step.at)
     _publish(plan, dice)
+    return plan
+
+
+def large(count: int, keys: int = 1_000) -> Plan:
+    """Many events, one in five of a tenth of the keys failing once, twice or always; always the same.
+
+    Args:
+        count: events.
+        keys: of them.
+    """
+    dice = random.Random(f"{count} {keys}")
+    plan = Plan(
+        seed=count,
+        pace=0.001,
+        partitions=4,
+        classic=False,
+        concurrency=4,
+        max_in_flight=1_000,
+        members=2,
+        effects=Effects.DATABASE,
+        batch=0,
+        timeout=None,
+        preempt=False,
+        seconds=count / LARGE_RATE,
+        stalls=False,
+        max_bytes=4_000_000,
+    )
+    names = [f"key-{number}".encode() for number in range(keys)]
+    homes = [(dice.choice(SOURCES), dice.randrange(plan.partitions)) for _ in names]
+    fine, fail = Behaviour(), [Behaviour(Kind.FAILS, times=times) for times in (1, 2, 3)]
+    for number in range(count):
+        key = dice.randrange(keys)
+        behaviour = dice.choice(fail) if key < keys // 10 and dice.random() < 0.2 else fine
+        at = number // 100 * 100 / LARGE_RATE
+        plan.events.append(Published(at, f"e{number}", *homes[key], names[key], behaviour, 0))
+    for number in range(1, int(plan.seconds / LARGE_STEP_SECONDS)):
+        at, what = number * LARGE_STEP_SECONDS, LARGE_STEPS[number % len(LARGE_STEPS)]
+        plan.steps.append(Step(at, what, dice.randrange(3), dice.uniform(0.2, 5.0)))
     return plan
 
 

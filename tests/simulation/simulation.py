@@ -1,5 +1,7 @@
-"""Runs a seed: plays its plan, then waits in quiet until everything is done, and looks whether all laws held."""
+"""Runs a plan: plays its plan, then waits in quiet until everything is done, and looks whether all laws held."""
 
+import functools
+import itertools
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from simulation.clock import START_MS
 from simulation.log import Stored
 from simulation.member import SimMember, record_of
 from simulation.operator import Operator
-from simulation.plan import CHAOS_SECONDS, Published, Step
+from simulation.plan import Plan, Published, Step
 from simulation.world import SOURCES, World
 
 QUIET_SECONDS = 400.0  # for everything that is left to do; much less is needed
@@ -23,7 +25,7 @@ STOP_SECONDS = 120.0
 
 @dataclass
 class Result:
-    """What became of a seed; `failure` is the law that was broken, or None."""
+    """What became of a plan; `failure` is the law that was broken, or None."""
 
     seed: int
     failure: str | None
@@ -35,9 +37,9 @@ class Result:
 class Simulation:
     """One run of a plan."""
 
-    def __init__(self, seed: int) -> None:
-        self._plan = plans.make(seed)
-        self._world = World(self._plan)
+    def __init__(self, plan: Plan, lines: int | None) -> None:
+        self._plan = plan
+        self._world = World(plan, lines)
         self._baton = self._world.baton
         self._members: list[SimMember] = []
         self._operator = Operator(self._world)
@@ -45,21 +47,22 @@ class Simulation:
     def run(self) -> Result:
         """Play it."""
         baton = self._baton
-        for event in self._plan.events:
-            baton.after(event.at, lambda event=event: self._publish(event))  # type: ignore[misc]
+        for at, events in itertools.groupby(self._plan.events, key=lambda event: event.at):
+            baton.after(at, functools.partial(self._publish, list(events)))
         for number in range(self._plan.members):
             baton.after(0.1 * number, self._start)
         for step in self._plan.steps:
             baton.after(step.at, lambda step=step: self._do(step))  # type: ignore[misc]
-        baton.after(CHAOS_SECONDS + 5.1, self._calm)
+        baton.after(self._plan.seconds + 5.1, self._calm)
         baton.run()
-        return Result(self._plan.seed, baton.failure, str(self._plan), baton.trace, baton.now)
+        return Result(self._plan.seed, baton.failure, str(self._plan), list(baton.trace), baton.now)
 
-    def _publish(self, event: Published) -> None:
-        place = event.topic, event.partition
-        self._world.log.skip(place, event.gap)
+    def _publish(self, events: list[Published]) -> None:
         now_ms = START_MS + round(self._baton.now * 1000)
-        self._world.log.append(Stored.of(place, event.key, *record_of(event), now_ms))
+        for event in events:
+            place = event.topic, event.partition
+            self._world.log.skip(place, event.gap)
+            self._world.log.append(Stored.of(place, event.key, *record_of(event), now_ms))
 
     def _start(self) -> None:
         name = f"m{len(self._members)}"
@@ -133,7 +136,12 @@ class Simulation:
 
 def run(seed: int) -> Result:
     """Run one seed."""
-    simulation = Simulation(seed)
+    return play(plans.make(seed))
+
+
+def play(plan: Plan, lines: int | None = None) -> Result:
+    """Run a plan; of its schedule the last `lines` are kept, all by default."""
+    simulation = Simulation(plan, lines)
     baton = simulation._baton
     with _logged(simulation), preempt.preempting(baton) if simulation._plan.preempt else nullcontext():
         return simulation.run()

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from simulation import plan, simulation
-from simulation.__main__ import shown
+from simulation.__main__ import TAIL, shown
 from simulation.mutations import MUTATIONS, Mutation
 
 SEEDS = 100
+EVENTS = 20_000
 PARTS = 10  # so that both workers of a run have some
 MUTATED = range(200)  # seeds within which a rule that is switched off must be found
 
@@ -22,6 +23,15 @@ def test_every_law_holds_whatever_goes_wrong(part: int) -> None:
         result = simulation.run(seed)
         if result.failure is not None:
             pytest.fail(shown(result), pytrace=False)
+
+
+def test_keys_keep_their_order_while_a_tenth_of_many_fail() -> None:
+    """`make simulate-order` does the same with 1,000,000 events."""
+    made = plan.large(EVENTS)
+    assert len({one.key for one in made.events if one.behaviour.kind is plan.Kind.FAILS}) > 90
+    result = simulation.play(made, lines=TAIL)
+    if result.failure is not None:
+        pytest.fail("\n".join([result.failure, *result.schedule]), pytrace=False)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS.keys())

@@ -28,16 +28,17 @@ class World:
 
     Args:
         plan: what happens in it.
+        lines: of the schedule that are kept; None for all.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, lines: int | None = None) -> None:
         from simulation.database import SimDatabase
         from simulation.laws import Laws
         from simulation.memory import Memory
         from simulation.transactions import Transactions
 
         self.plan = plan
-        self.baton = Baton(random.Random(f"{plan.seed} schedule"), plan.pace)
+        self.baton = Baton(random.Random(f"{plan.seed} schedule"), plan.pace, stalls=plan.stalls, lines=lines)
         self.faults = Faults(self.baton.dice)
         self.log = Log([*SOURCES, *RETRIES, DEAD, OUTPUT], plan.partitions)
         self.laws = Laws(self)
