@@ -20,7 +20,7 @@ from offsetzero.settings import Settings
 from offsetzero.store import processed
 from offsetzero.store.availability import is_away
 from offsetzero.store.crash_marks import close_mark, open_mark
-from offsetzero.store.database import AsyncPool, Pool
+from offsetzero.store.database import AsyncPool, Pool, committing
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, arun, run
 
@@ -58,8 +58,8 @@ class DatabaseEffects:
     def begin(self, call: Call) -> str | None:
         if call.failure is None and call.route is None:
             return "ignored"
-        if call.record.is_suspect and call.failure is None:
-            self._mark(call)
+        if call.record.is_suspect and call.failure is None and not self._mark(call) and not call.record.held:
+            return "duplicate"
         if call.failure is None and not self._group.step and (call.route is None or call.route.prepare is None):
             return None  # the claim inside the transaction is enough
 
@@ -81,25 +81,24 @@ class DatabaseEffects:
 
     def leave(self, call: Call) -> None:
         try:
-            with self._pool.connection() as connection:
+            with committing(self._pool) as connection:
                 run(connection, close_mark(call.identity))
             call.record.cleared = True
         except (psycopg.Error, PoolTimeout) as error:  # a mark of this member is no crash, whoever finds an outcome
             if not is_away(error):
                 raise
 
-    def _mark(self, call: Call) -> None:
-        """Have it known that this member begins with a suspect.
+    def _mark(self, call: Call) -> bool:
+        """Have it known that this member begins with a suspect; False for one that has ended before.
 
         Raises:
             CrashLoop: too many have died of it.
         """
-        with own_database(), self._pool.connection() as connection:
-            if run(connection, processed.find(call.identity)) is not None:
-                return
+        with own_database(), committing(self._pool) as connection:
             crashes = run(connection, open_mark(call.identity, self._member))
-        if crashes >= MAX_CRASHES:
+        if crashes is not None and crashes >= MAX_CRASHES:
             raise CrashLoop("crash-loop", f"the process died {crashes} times while this event was worked on")
+        return crashes is not None
 
     def perform(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():
@@ -108,6 +107,7 @@ class DatabaseEffects:
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
             run(connection, complete(self._group, call, ctx, self._settings.source))
+        call.record.cleared = True
         return Outcome.APPLIED.value
 
     async def perform_async(self, call: Call, ctx: Context) -> str:
@@ -123,6 +123,7 @@ class DatabaseEffects:
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
                 await arun(connection, complete(self._group, call, ctx, self._settings.source))
+        call.record.cleared = True
         return Outcome.APPLIED.value
 
     def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
@@ -158,8 +159,10 @@ class DatabaseEffects:
 
 
 def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str) -> Script[None]:
-    """After the handler, in its transaction: what it published, and its step of the run."""
+    """After the handler, in its transaction: what it published, its step of the run, and that it killed nobody."""
     for event, given in ctx.outgoing:
         yield from outbox.record(event, **call.cause_of(given, source))
     if group.step:
         yield from steps.succeed(call, group.name, ctx.warnings, source)
+    if call.record.is_suspect:
+        yield from close_mark(call.identity)

@@ -446,7 +446,7 @@ class Dispatcher:
         """Wake as many idle workers as there is work for: more would only take the interpreter from each other."""
         ready = self._lanes.ready
         if ready and self._idle:
-            self._runnable.notify(min(self._idle, -(-ready // self._share())))
+            self._runnable.notify(1 if self._suspects else min(self._idle, -(-ready // self._share())))
 
     def _has_next(self) -> bool:
         return self._lanes.ready > 0 and not (self._suspects and self._runs)

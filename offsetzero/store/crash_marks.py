@@ -8,7 +8,11 @@ from offsetzero.store.script import Script
 
 _OPEN = (
     "INSERT INTO crash_marks AS mark (group_name, generation, source, event_id, redrive_no, member)"
-    " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, generation, source, event_id, redrive_no) DO UPDATE"
+    " SELECT group_name, generation, source, event_id, redrive_no, %s FROM (VALUES (%s, %s::int, %s, %s, %s::int))"
+    " AS begun (group_name, generation, source, event_id, redrive_no) WHERE NOT EXISTS (SELECT FROM processed_events p"
+    " WHERE p.group_name = begun.group_name AND p.generation = begun.generation AND p.source = begun.source"
+    " AND p.event_id = begun.event_id AND p.redrive_no >= begun.redrive_no)"
+    " ON CONFLICT (group_name, generation, source, event_id, redrive_no) DO UPDATE"
     " SET crashes = mark.crashes + (mark.member <> EXCLUDED.member)::int, member = EXCLUDED.member, at = now()"
     " RETURNING crashes"
 )
@@ -18,20 +22,22 @@ _CLOSE = (
 )
 
 
-def open_mark(identity: EventIdentity, member: str) -> Script[int]:
-    """Mark that a member begins with an event.
+def open_mark(identity: EventIdentity, member: str) -> Script[int | None]:
+    """Mark that a member begins with an event, unless that has ended before.
+
+    One statement: where it commits by itself, a mark costs one round trip.
 
     Args:
         identity: the event.
         member: a name of this process, which no other has had.
 
     Returns:
-        How many members have died with the event's mark open, one after the other.
+        How many members have died with the event's mark open, one after the other; None where it has an outcome.
     """
-    rows = yield _OPEN, (*identity.key(), member)
-    return int(rows[0][0])
+    rows = yield _OPEN, (member, *identity.key())
+    return int(rows[0][0]) if rows else None
 
 
 def close_mark(identity: EventIdentity) -> Script[None]:
-    """The work on the event has ended, however it did."""
+    """The work on the event has ended, however it did; in a transaction, when that commits."""
     yield _CLOSE, identity.key()

@@ -1,5 +1,7 @@
 """Pools of connections to PostgreSQL."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
@@ -42,6 +44,18 @@ def pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: fl
         timeout=timeout,
         open=True,
     )
+
+
+@contextmanager
+def committing(pool: Pool) -> Generator[Connection]:
+    """A connection on which each statement commits by itself: in one round trip, where a transaction takes three."""
+    with pool.connection() as connection:
+        connection.autocommit = True
+        try:
+            yield connection
+        finally:
+            if not connection.closed:  # else the pool makes another
+                connection.autocommit = False
 
 
 def async_pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0) -> AsyncPool:

@@ -1,0 +1,65 @@
+"""Marks of what a member works on, on the real database."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from offsetzero.settings import Settings
+from offsetzero.store import processed
+from offsetzero.store.crash_marks import close_mark, open_mark
+from offsetzero.store.database import Pool, committing, pool
+from offsetzero.store.processed import EventIdentity, Outcome
+from offsetzero.store.script import run
+
+EVENT = EventIdentity("audit", "tests", "1")
+
+
+@pytest.fixture
+def connections(settings: Settings) -> Iterator[Pool]:
+    """A pool of one connection."""
+    with pool(settings, 1) as made:
+        yield made
+
+
+def test_a_mark_counts_the_members_that_died_with_it(connections: Pool) -> None:
+    with committing(connections) as connection:
+        assert [run(connection, open_mark(EVENT, member)) for member in ("a", "a", "b", "c")] == [0, 0, 1, 2]
+        run(connection, close_mark(EVENT))
+        assert run(connection, open_mark(EVENT, "d")) == 0
+
+
+def test_an_event_that_has_ended_is_not_marked_until_it_is_redriven(connections: Pool) -> None:
+    with committing(connections) as connection:
+        run(connection, processed.claim(EVENT, Outcome.APPLIED))
+        assert run(connection, open_mark(EVENT, "a")) is None
+        assert connection.execute("SELECT count(*) FROM crash_marks").fetchone() == (0,)
+        assert run(connection, open_mark(EVENT._replace(redrive_no=1), "a")) == 0
+
+
+def test_each_statement_commits_by_itself_and_the_next_user_has_a_transaction_again(
+    connections: Pool, settings: Settings
+) -> None:
+    with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as other:
+        with committing(connections) as connection:
+            run(connection, open_mark(EVENT, "a"))
+            assert other.execute("SELECT count(*) FROM crash_marks").fetchone() == (1,)
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                connection.execute("SELECT 1 / 0")
+        with connections.connection() as connection:
+            run(connection, close_mark(EVENT))
+            assert other.execute("SELECT count(*) FROM crash_marks").fetchone() == (1,)
+            connection.rollback()
+
+
+def test_a_connection_that_broke_is_replaced(connections: Pool, settings: Settings) -> None:
+    def lose() -> None:
+        with committing(connections) as connection:
+            with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+            run(connection, open_mark(EVENT, "a"))
+
+    with pytest.raises(psycopg.OperationalError):
+        lose()
+    with committing(connections) as connection:
+        assert run(connection, open_mark(EVENT, "a")) == 0
