@@ -21,7 +21,8 @@ from offsetzero.topics.offsets import Committed, Described
 
 Target: TypeAlias = Literal["earliest", "latest"] | int | datetime
 """An end of the log, an offset, or the first record that is not older than a time."""
-_STOPPED = frozenset({"empty", "dead", "unknown"})
+STOPPED = frozenset({"empty", "dead", "unknown"})
+"""States of a group without members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +101,12 @@ def plan(
     if isinstance(to, int) and partition is None:
         raise ConfigurationError("--to OFFSET: say of which partition, with --topic and --partition")
     state = lag.group_state(settings, group).state
-    if state not in _STOPPED:
+    if state not in STOPPED:
         raise GroupStopped(f"group {group} has members (it is {state}): stop them first")
     admin, names = client(settings), Names(settings.kafka.namespace)
     existing = [(name, number) for name, count in cluster.partitions(settings).items() for number in range(count)]
     committed = offsets.committed(settings, group, existing, stable=False)
-    wanted = [topic] if topic is not None else _sources(group, committed)
+    wanted = [topic] if topic is not None else sources(group, committed)
     if not wanted:
         raise TopicError(f"group {group} has read nothing yet; name a topic with --topic")
     topics = offsets.describe(admin, names, wanted)
@@ -159,7 +160,8 @@ def _commits(moves: Sequence[Move]) -> Mapping[Place, Committed]:
     return {(one.topic, one.partition): Committed(one.new, one.topic_id) for one in moves}
 
 
-def _sources(group: str, committed: Mapping[Place, Committed]) -> list[str]:
+def sources(group: str, committed: Mapping[Place, Committed]) -> list[str]:
+    """The topics that a group reads, but for its own: those that it has committed offsets of, or is known to read."""
     found = {topic for topic, _ in committed} | set(GROUPS.get(group, ()))
     return sorted(topic for topic in found if not topic.startswith(f"{group}."))
 

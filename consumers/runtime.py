@@ -3,18 +3,20 @@
 import contextlib
 import random
 import threading
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from offsetzero import logs
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
-from offsetzero.consumers.record import Record, tenant_of
+from offsetzero.consumers.record import OwnedPartition, Record, tenant_of
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.health import Health, Phase, health
-from offsetzero.consumers.watching.watcher import Sight, Watcher
+from offsetzero.consumers.watching.watcher import Member, Sight, Watcher
 from offsetzero.consumers.working.appends import Appender, Refusals
 from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -41,6 +43,20 @@ FLUSH_SECONDS = 5.0  # for what is on its way when the drain time is over
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
 log = logs.get(__name__)
+
+
+class Loop(Member, Protocol):
+    """What the polling thread does; see `PollLoop`."""
+
+    def subscribe(self) -> None: ...
+
+    def rest(self, stays: frozenset[OwnedPartition]) -> None: ...
+
+    def turn(self) -> None: ...
+
+    def drain(self, seconds: float, meanwhile: Callable[[], None]) -> list[Record]: ...
+
+    def close(self) -> None: ...
 
 
 class GroupRuntime:
@@ -143,33 +159,7 @@ class GroupRuntime:
                 self._set_up(connections)
             dispatcher = self._dispatcher = self._make_dispatcher()
             commits = TransactionCommits(group.name, self._names, self._clock) if group.transactional else None
-            loop = PollLoop(
-                self._config(),
-                {name: topic_ids[name] for name in self._sources},
-                {name: topic_ids[name] for name in self._retries},
-                group.name,
-                self._names,
-                dispatcher,
-                settings.groups,
-                self._clock,
-                producer.purge,
-                resources.consumer,
-                Opening(
-                    resources.facts(
-                        group.name,
-                        [*self._sources, *self._retries],
-                        self._sources if group.start == "latest" else (),
-                        connections,
-                        hold=group.on_dead_letter == "hold",
-                    ),
-                    group.name,
-                    self._clock,
-                    resources.spawn,
-                ),
-                Parking(group.name, self._retries[0], producer, self._names, self._clock, self._refusals),
-                commits,
-                in_order=group.transactional,
-            )
+            loop = self._make_loop(topic_ids, dispatcher, producer, connections, commits)
             waiting = self._waiting = Waiting(
                 group, settings.providers, connections, self._clock, resources.spawn, self._crashed
             )
@@ -215,6 +205,44 @@ class GroupRuntime:
             raise GroupStopped(f"group {group.name}: the runtime failed: {self._crash!r}") from self._crash
         log.info("group stopped", group=group.name, unfinished=[str(record) for record in left])
         return left
+
+    def _make_loop(
+        self,
+        topic_ids: Mapping[str, str],
+        dispatcher: Dispatcher,
+        producer: LogProducer,
+        connections: Pool | None,
+        commits: Commits | None,
+    ) -> Loop:
+        """What the polling thread does."""
+        settings, group, resources = self._settings, self._group, self._resources
+        return PollLoop(
+            self._config(),
+            {name: topic_ids[name] for name in self._sources},
+            {name: topic_ids[name] for name in self._retries},
+            group.name,
+            self._names,
+            dispatcher,
+            settings.groups,
+            self._clock,
+            producer.purge,
+            resources.consumer,
+            Opening(
+                resources.facts(
+                    group.name,
+                    [*self._sources, *self._retries],
+                    self._sources if group.start == "latest" else (),
+                    connections,
+                    hold=group.on_dead_letter == "hold",
+                ),
+                group.name,
+                self._clock,
+                resources.spawn,
+            ),
+            Parking(group.name, self._retries[0], producer, self._names, self._clock, self._refusals),
+            commits,
+            in_order=group.transactional,
+        )
 
     def _make_dispatcher(self) -> Dispatcher:
         group = self._group

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.order import PARKED, UNMOVED, Copy, Lane, Meeting, Order
+from offsetzero.consumers.order import PARKED, UNMOVED, Copy, Lane, Meeting, Order, Version
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working.appends import is_too_large
 from offsetzero.consumers.working.copies import Copies
@@ -118,6 +118,11 @@ class Dispatcher:
         with self._lock:
             order.held.add(hold.origin)
             self._copies.expect(order, self.lane(hold.key, hold.origin), hold.origin, (hold.redrive_no, hold.hop, 0))
+
+    def expect(self, order: Order, key: bytes | None, origin: int, version: Version) -> None:
+        """A copy waits, and others see to it: what comes of its key is parked behind it."""
+        with self._lock:
+            self._copies.expect(order, self.lane(key, origin), origin, version)
 
     def park(self, parking: Parking) -> None:
         """Append what is to be parked; called by the polling thread alone."""

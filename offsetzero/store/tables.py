@@ -249,6 +249,24 @@ dead_letter_edits = Table(
     Index("ix_dead_letter_edits_topic_id_partition_place", "topic_id", "partition", "place"),
 )
 
+# The audit of replays: who let a group read what once more, when, why; `asked` are the options, `places` the offsets.
+replays = Table(
+    "replays",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("group_name", Text, nullable=False),
+    Column("way", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("asked", Text, nullable=False),
+    Column("places", Text, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    Column("ended_at", _Time),
+    Column("ended", Text),
+    CheckConstraint("way IN ('offsets', 'live', 'job')", name="way"),
+)
+
 # What all processes know together of a provider that handlers call: breaker, rate, permits, as one value
 # (offsetzero.retry.protection). NULL until it is first called.
 providers = Table(

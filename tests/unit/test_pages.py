@@ -85,14 +85,3 @@ def test_each_page_is_found_from_the_readme() -> None:
 def test_the_subscriber_of_the_readme_is_the_example() -> None:
     (printed,) = _blocks(PAGES[0], "python")
     assert f"\n\n{printed}" in (ROOT / "examples" / "audit.py").read_text()
-
-
-@pytest.mark.parametrize("word", ["replay"])
-def test_what_is_still_to_come_is_not_promised(word: str) -> None:
-    """Until `offsetzero` has such a command: each sentence with the word says so."""
-    assert not _help([word])
-    assert not _help(["dlq", word])
-    assert not _help(["groups", word])
-    for sentence in re.split(r"(?<=[.:])\s", README):
-        if re.search(rf"\b{word}", sentence, re.IGNORECASE):
-            assert "still to come" in sentence

@@ -1,0 +1,222 @@
+"""`offsetzero replay` of a group that is stopped, and by a side job beside a group."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from commands import Commands, CommandsHere
+from kafka.conftest import effects, uploaded
+from kafka.test_group_positions import Running, audit_group, await_effects, committed, publish
+
+from offsetzero.consumers.context import Context
+from offsetzero.producers.publisher import Publisher
+from offsetzero.retry.failures import Transient
+from offsetzero.retry.policy import Tier
+from offsetzero.settings import Settings
+from offsetzero.topics import lag
+from support import wait_until
+
+WHY = ("--why", "the disk was restored", "--yes")
+PLACE = ("--topic", "documents", "--partition", "0")
+MINE = """
+from offsetzero import ConsumerGroup, DocumentUploaded
+from offsetzero.retry.failures import Transient
+from offsetzero.retry.policy import Tier
+
+audit = ConsumerGroup("audit", topics=["documents"], tiers=[Tier("retry-1m", 3600.0)], {options})
+
+@audit.handler(DocumentUploaded)
+def note(event, ctx):
+    if event.name == {fails!r}:
+        raise Transient("not-yet", "It fails.")
+    with open("handled", "a") as file:
+        file.write(event.name + "\\n")
+    if ctx.connection is not None:
+        ctx.connection.execute(
+            "INSERT INTO effects (document_id, note, attempt) VALUES (%s, %s, %s)",
+            (event.document_id, event.name, ctx.attempt),
+        )
+"""
+
+
+@pytest.fixture
+def offsetzero(settings: Settings, tmp_path: Path) -> Commands:
+    return Commands(settings, tmp_path)
+
+
+@pytest.fixture
+def here(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
+    return CommandsHere(settings, monkeypatch)
+
+
+def mine(folder: Path, fails: str = "", **options: Any) -> str:
+    """The name of a group whose file is in the folder."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    (folder / "mine.py").write_text(MINE.format(options=shown, fails=fails))
+    return "mine:audit"
+
+
+def names(database: psycopg.Connection) -> list[str]:
+    return [note for _, note, _ in effects(database)]
+
+
+def audited(database: psycopg.Connection) -> list[tuple[Any, ...]]:
+    return database.execute("SELECT way, why, asked, places, records, ended FROM replays ORDER BY at").fetchall()
+
+
+def test_a_stopped_group_reads_on_from_an_earlier_offset_and_does_nothing_twice(
+    settings: Settings, here: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    publish_all = 10
+    with running(audit_group()):
+        publish(settings, 0, publish_all)
+        await_effects(database, publish_all)
+    shown = here("replay", "audit", "--from", "4", *PLACE)
+    assert shown.stdout.split()[-5:] == ["documents/0", "4", "10", "6", "0"]
+    assert "6 records, written from 20" in shown.stderr
+    assert "6 of them have their outcome, and are not done again." in shown.stderr
+    assert "(as in the busiest minute of this group)" in shown.stderr
+    assert "Nothing was changed" in shown.stderr
+    assert audited(database) == []
+    here("replay", "audit", "--from", "4", *PLACE, *WHY)
+    assert (at := committed(settings)) is not None
+    assert at.offset == 4
+    way, why, asked, places, records, ended = audited(database)[0]
+    assert (way, why, records, ended) == ("offsets", "the disk was restored", 6, "done")
+    assert (asked, places) == ("--from 4 --topic documents --partition 0", "documents/0: 4-10")
+    with running(audit_group()):
+        publish(settings, 10, 12)
+        await_effects(database, 12)
+        wait_until(lambda: (now := committed(settings)) is not None and now.offset == 12)
+    assert sorted(names(database), key=int) == [str(number) for number in range(12)]
+
+
+def test_a_waiting_retry_keeps_its_attempt_and_the_order_of_its_key_when_its_span_is_replayed(
+    settings: Settings, here: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    key = uuid4()
+
+    def fail(name: str, ctx: Context) -> None:
+        if name == "b" and ctx.attempt == 1:
+            raise Transient("not-yet", "It fails.")
+
+    tiers = [Tier("retry-1m", 5.0)]
+    with Publisher(settings) as publisher:
+        for name in ("a", "b", "c"):
+            publisher.publish(uploaded(key, name=name)).result(10)
+    with running(audit_group(fail, tiers=tiers)):
+        await_effects(database, 1)
+        wait_until(lambda: waits(settings) == 2, what="b and c in the retry topic")
+    here("replay", "audit", "--from", "earliest", *WHY)
+    with running(audit_group(fail, tiers=tiers)):
+        await_effects(database, 3, 60)
+        wait_until(lambda: waits(settings) == 0, 60, what="empty retry topics")
+    assert [(note, attempt) for _, note, attempt in effects(database)] == [("a", 1), ("b", 2), ("c", 1)]
+
+
+def waits(settings: Settings) -> int:
+    return sum(one.lag for one in lag.group_offsets(settings, "audit", ["audit.retry-1m"]))
+
+
+def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
+    settings: Settings, offsetzero: Commands, running: Running, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    publish(settings, 0, 10)
+    with running(audit_group(start="latest")):
+        publish(settings, 10, 12)
+        await_effects(database, 2)
+    before = committed(settings)
+    group = mine(tmp_path)
+    shown = offsetzero("replay", group, "--from", "earliest", "--to", "latest")
+    assert "12 records" in shown.stderr
+    assert "2 of them have their outcome" in shown.stderr
+    done = offsetzero("replay", group, "--from", "earliest", "--to", "latest", *WHY)
+    assert "12 records were read and meant: 10 applied, 2 duplicate." in done.stderr
+    again = offsetzero("replay", group, "--from", "earliest", "--to", "latest", *WHY)
+    assert "12 records were read and meant: 12 duplicate." in again.stderr
+    assert sorted(names(database), key=int) == [str(number) for number in range(12)]
+    assert committed(settings) == before
+    assert [row[-1] for row in audited(database)] == ["done: 10 applied, 2 duplicate", "done: 12 duplicate"]
+
+
+def test_a_side_job_goes_no_further_than_the_group_has_read_and_takes_only_what_is_meant(
+    settings: Settings, offsetzero: Commands, running: Running, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    group, keys = mine(tmp_path, database=False), [uuid4(), uuid4()]
+    with Publisher(settings) as publisher:
+        for number in range(6):
+            publisher.publish(uploaded(keys[number % 2], name=str(number))).result(10)
+    with running(audit_group(start="latest")):
+        wait_until(
+            lambda: all(one.committed is not None for one in lag.group_offsets(settings, "audit", ["documents"]))
+        )
+    with Publisher(settings) as publisher:
+        publisher.publish(uploaded(keys[0], name="6")).result(10)
+    handled = tmp_path / "handled"
+    shown = offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--key", str(keys[0]), "--rate", "100")
+    assert "6 records" in shown.stderr
+    assert "3 of them are meant" in shown.stderr
+    assert "the group's own position it will read by itself" in shown.stderr
+    assert "at 100 a second (as stated)" in shown.stderr
+    offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--key", str(keys[0]), *WHY)
+    assert handled.read_text().split() == ["0", "2", "4"]
+    none = offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--type", "document.deleted", *WHY)
+    assert "0 records were read and meant: nothing." in none.stderr
+    offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--type", "document.uploaded", *WHY)
+    assert len(handled.read_text().split()) == 9  # a group without a database does it again
+
+
+def test_what_waits_in_the_group_is_not_run_by_a_side_job_and_what_fails_there_becomes_the_groups(
+    settings: Settings, offsetzero: Commands, running: Running, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    waiting, other = uuid4(), uuid4()
+
+    def fail(name: str, ctx: Context) -> None:
+        if name == "b":
+            raise Transient("not-yet", "It fails.")
+
+    tiers = [Tier("retry-1m", 3600.0)]
+    put(settings, waiting, "a", "b", "c")
+    with running(audit_group(fail, tiers=tiers)):
+        await_effects(database, 1)
+        wait_until(lambda: waits(settings) == 2, what="b and c in the retry topic")
+    put(settings, other, "d", "e", "f")
+    offsetzero("groups", "reset", "audit", "--to", "latest", "--yes")
+    group = mine(tmp_path, fails="e")
+    done = offsetzero("replay", group, "--from", "earliest", "--to", "latest", *WHY)
+    assert "6 records were read and meant" in done.stderr
+    assert names(database) == ["a", "d"]  # b, and c behind it, wait; e has failed, f is parked behind it
+    tiers = [Tier("retry-1m", 0.1)]
+    with running(audit_group(tiers=tiers)):
+        wait_until(lambda: "f" not in names(database), what="nothing")
+    assert names(database)[:2] == ["a", "d"]
+
+
+def put(settings: Settings, key: UUID, *said: str) -> None:
+    with Publisher(settings) as publisher:
+        for name in said:
+            publisher.publish(uploaded(key, name=name)).result(10)
+
+
+def test_what_cannot_be_replayed_is_refused_with_all_that_is_wrong(
+    settings: Settings, here: CommandsHere, running: Running, database: psycopg.Connection
+) -> None:
+    refused = here(
+        "replay", "audit", "--from", "yesterday", "--key", "k", "--type", "t", "--rate", "0", "--yes", status=1
+    ).stderr
+    for said in ("--from yesterday: give", "--key: only with --to", "--type: only with --to", "--rate 0", "--why: say"):
+        assert said in refused
+    assert "--to runs its handlers" in here("replay", "x", "--from", "1", "--to", "2", status=1).stderr
+    assert "read nothing yet" in here("replay", "nobody", "--from", "earliest", status=1).stderr
+    with running(audit_group()):
+        publish(settings, 0, 2)
+        await_effects(database, 2)
+    for arguments, said in {
+        ("--from", "4"): "--topic and --partition",
+        ("--from", "9", *PLACE): "has the offsets from 0 to 2, not 9",
+        ("--from", "1", "--topic", "documents", "--partition", "99"): "no partition 99",
+        ("--from", "1", "--topic", "nothing", "--partition", "0"): "do not exist",
+    }.items():
+        assert said in here("replay", "audit", *arguments, status=1).stderr
