@@ -45,16 +45,19 @@ class Codec:
         """The value of the event's record.
 
         Raises:
-            InvalidEvent: a value that its type does not allow: a naive datetime, an int over 64 bits, …
+            InvalidEvent: a value that its type does not allow: a naive datetime, an int over 64 bits, …; or values
+                within each other so deep that no reader would take them.
             SchemaError: the model has no Avro form.
         """
         kind = event.__class__  # `type` would not look at an event that was only read
         model = self._models.get(kind) or self._model(kind)
         try:
-            return model.write(event)
-        except Exception:  # noqa: S110 - it writes what is usual, and says nothing about the rest
-            pass
-        return _written(model, event)
+            payload = model.write(event)
+        except Exception:  # it writes what is usual, and says nothing about the rest
+            payload = _written(model, event)
+        if model.holds_itself:
+            _check_depth(model, payload)
+        return payload
 
     def read(self, event_type: str, payload: bytes, content_type: str | None = None) -> Event:
         """The event that a payload holds: all its bytes are read now, its model is made at the first look at it.
@@ -211,6 +214,13 @@ def _written(model: Compiled, event: Event) -> bytes:
     except RecursionError:
         raise InvalidEvent(f"{event.event_type}: a value that contains itself") from None
     return out.getvalue()
+
+
+def _check_depth(model: Compiled, payload: bytes) -> None:
+    try:
+        model.read(payload, _HEADER)
+    except DecodeError as error:
+        raise InvalidEvent(f"{model.event.event_type}: no reader would take it: {error}") from None
 
 
 def _same_record(written: AvroSchema, model: AvroSchema) -> bool:

@@ -49,13 +49,14 @@ class Compiled:
         write: the payload of an event; raises for what only `prepare` and fastavro can decide on.
         prepare: makes of an event what fastavro writes.
         read: reads the values of a payload of that schema.
+        holds_itself: whether an event may be nested as deep as its values are, deeper than readers go.
         reader: what fastavro resolves other writers' schemas to.
         lazy: an event of the values of a payload of that schema, made at the first look.
         lazy_resolved: an event of one value, the fields that were resolved from another writer's schema.
     """
 
     __slots__ = (
-        *("event", "header", "lazy", "lazy_resolved", "prepare", "read", "reader", "schema", "write"),
+        *("event", "header", "holds_itself", "lazy", "lazy_resolved", "prepare", "read", "reader", "schema", "write"),
         *("_convert", "_frozen", "_given", "_validates"),
     )
 
@@ -66,6 +67,7 @@ class Compiled:
         self.write: Write = compile_write(self.schema.parsed, self.schema.named, self.header)
         self.prepare: Prepare = compile_prepare(self.schema.parsed, self.schema.named)
         self.read = self.schema.read
+        self.holds_itself = _holds_itself(self.schema.parsed, ())
         self.reader = convert_defaults(writer.of(avro.schema_of(event)))
         self.lazy = compile_lazy(event, self.state)
         self.lazy_resolved = compile_lazy(event, lambda fields: state_of(self.from_fields(*fields)))
@@ -116,3 +118,20 @@ class Compiled:
     def _refusal(self, error: ValidationError) -> DecodeError:
         problems = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
         return DecodeError(f"{self.event.event_type}: {problems}")
+
+
+def _holds_itself(schema: Any, around: tuple[str, ...]) -> bool:
+    """Whether a record is within itself: its definition comes first, later it is only named."""
+    if isinstance(schema, str):
+        return schema in around
+    if isinstance(schema, list):
+        return any(_holds_itself(branch, around) for branch in schema)
+    match schema["type"]:
+        case "record":
+            return any(_holds_itself(field["type"], (*around, schema["name"])) for field in schema["fields"])
+        case "array":
+            return _holds_itself(schema["items"], around)
+        case "map":
+            return _holds_itself(schema["values"], around)
+        case other:
+            return not isinstance(other, str) and _holds_itself(other, around)

@@ -239,6 +239,21 @@ def test_a_model_that_holds_itself_is_written_and_what_never_ends_is_refused() -
         codec.encode(tree)
 
 
+@pytest.mark.parametrize("way", ["up", "kids", "named"])
+def test_what_is_nested_deeper_than_readers_go_is_refused_by_the_writer(way: str) -> None:
+    def tree(depth: int) -> Tree:
+        made = Tree(name="leaf")
+        for _ in range(depth - 1):
+            made = Tree(name="x", **{way: {"up": made, "kids": [made], "named": {"a": made}}[way]})
+        return made
+
+    codec = Codec()
+    allowed = 63 if way == "up" else 32  # a list or map is a level, too, also an empty one
+    assert codec.decode("test.tree", codec.encode(tree(allowed))) == tree(allowed)
+    with pytest.raises(InvalidEvent, match=r"test\.tree: no reader would take it: .*nested more than 64 deep"):
+        codec.encode(tree(allowed + 1))
+
+
 def test_an_event_that_was_only_read_is_written_again() -> None:
     codec = Codec()
     payload = codec.encode(Tree(name="root", kids=[Tree(name="leaf")]))
