@@ -172,6 +172,11 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
     return kept + _encoded(ours)
 
 
+def failed_as(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    """The class of the failure that a record was appended for, empty for none."""
+    return next((value.decode(errors="replace") for name, value in headers if name == "oz_failure" and value), "")
+
+
 def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Bytes of names and values."""
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)

@@ -108,7 +108,7 @@ class RetryPolicy:
         dice: random.Random,
         *,
         calls: int = 1,
-        throttling: bool = False,
+        bug_before: bool = False,
     ) -> Decision:
         """Where a record goes after `attempt` (1 is the first) failed.
 
@@ -118,20 +118,19 @@ class RetryPolicy:
             now_ms: wall time, milliseconds.
             dice: for the jitter, uniform(0, jitter x delay).
             calls: how often this attempt was made in this process.
-            throttling: whether the provider is known to throttle everybody: then a 429 says nothing about the record.
+            bug_before: whether the attempt before this one failed as a bug, too.
         """
         kind = failure.failure_class
         if (outcome := ENDS.get(kind)) is not None:
             return End(outcome)
         if kind is FailureClass.TRANSIENT and calls < self._attempts and not failure.retry_after:
             return Again()
-        waits = kind is FailureClass.PROVIDER_DOWN or (kind is FailureClass.THROTTLED and throttling)
+        waits = kind is FailureClass.PROVIDER_DOWN
         if not self.tiers:
             return Again() if waits else ToDeadLetters()
         if waits:  # and consumes no attempt
-            number = len(self.tiers) if kind is FailureClass.PROVIDER_DOWN else min(attempt, len(self.tiers))
-            return self._retry(number, failure, attempt, now_ms, dice)
-        if attempt > self._retries(failure.dead_letter):
+            return self._retry(len(self.tiers), failure, attempt, now_ms, dice)
+        if attempt > len(self.tiers) or not self._is_tried_again(failure, bug_before=bug_before):
             return ToDeadLetters()
         return self._retry(attempt, failure, attempt + 1, now_ms, dice)
 
@@ -148,9 +147,11 @@ class RetryPolicy:
         tier = self.tiers[-1]
         return ToTier(tier, min(until_ms, now_ms + math.ceil(tier.delay * 1000)), attempt, until_ms)
 
-    def _retries(self, dead_letter: DeadLettered) -> int:
-        """How many attempts may fail before the one whose failure is a dead letter."""
-        return {DeadLettered.LAST: len(self.tiers), DeadLettered.SECOND: 1}.get(dead_letter, 0)
+    @staticmethod
+    def _is_tried_again(failure: Failure, *, bug_before: bool) -> bool:
+        """Whether a failure is worth another try, as long as there are tiers: that of a bug is, once."""
+        dead_letter = failure.dead_letter
+        return dead_letter is DeadLettered.LAST or (dead_letter is DeadLettered.SECOND and not bug_before)
 
     def _retry(self, number: int, failure: Failure, attempt: int, now_ms: int, dice: random.Random) -> ToTier | Again:
         """Into tier `number`, or the first after it that is long enough; in the last one it can wait for longer."""

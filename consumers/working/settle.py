@@ -46,7 +46,6 @@ class Settler:
         source: `ce_source` of the run's events.
         clock: wall time for due times.
         dice: for jitter.
-        throttles: whether the provider that a failure names is known to throttle everybody.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class Settler:
         source: str,
         clock: Clock,
         dice: random.Random,
-        throttles: Callable[[Failure], bool] = lambda _failure: False,
     ) -> None:
         self._group = group
         self._policy = policy
@@ -67,7 +65,6 @@ class Settler:
         self._source = source
         self._clock = clock
         self._dice = dice
-        self._throttles = throttles
         self._letters = f"{group.name}.dlq"
         self._told: dict[str, float] = {}  # when an outage was last logged, by its kind: all records in work meet it
 
@@ -117,8 +114,8 @@ class Settler:
         record, attempt, now_ms = call.record, call.hop.attempt, self._clock.now_ms()
         if call.early:
             return self._policy.wait_on(call.hop.until_ms, attempt, now_ms)
-        throttling = not record.appended and self._throttles(failure)
-        return self._policy.decide(failure, attempt, now_ms, self._dice, calls=record.calls + 1, throttling=throttling)
+        bug_before = retry_headers.failed_as(record.headers) == FailureClass.BUG
+        return self._policy.decide(failure, attempt, now_ms, self._dice, calls=record.calls + 1, bug_before=bug_before)
 
     def not_now(self, record: Record, error: BaseException) -> Ending:
         """The same attempt, a little later. An outage is logged once a second, with one of its records."""

@@ -40,6 +40,7 @@ RAISED: dict[str, BaseException] = {
     "permanent": Permanent("password-needed"),
     "poison": DeadLetter("looks-odd", "a person should look"),
     "bug": KeyError("x"),
+    "bug-later": ConnectionResetError(),  # and then the bug
     "cancelled": Cancelled(),
     "discarded": Discard("not ours"),
     "ruled": SdkError("quota"),
@@ -59,6 +60,8 @@ def test_each_class_has_its_attempts_its_outcome_and_its_step(
     @audit.handler(DocumentUploaded)
     def act(event: DocumentUploaded, ctx: Context) -> None:
         attempts[event.name].append(ctx.attempt)
+        if event.name == "bug-later" and ctx.attempt > 1:
+            raise KeyError("x")
         if event.name in RAISED:
             raise RAISED[event.name]
 
@@ -71,7 +74,7 @@ def test_each_class_has_its_attempts_its_outcome_and_its_step(
     with running(audit):
         wait_until(lambda: len(outcomes(database)) == len(attempts), what="all events have their outcome")
         wait_until(lambda: all(one.lag == 0 for one in lag.group_offsets(settings, "audit")), what="lag 0")
-    last = ["transient", "asked", "throttled"]
+    last = ["transient", "asked", "throttled", "bug-later"]
     assert {name: made for name, made in attempts.items() if made != [1]} == {
         "bug": [1, 2],
         **{name: [1, 2, 3] for name in last},
@@ -92,6 +95,7 @@ def test_each_class_has_its_attempts_its_outcome_and_its_step(
         "throttled": "throttled",
         "poison": "poison",
         "bug": "bug",
+        "bug-later": "bug",
     }
     steps = {
         name: database.execute(
@@ -112,9 +116,10 @@ def test_each_class_has_its_attempts_its_outcome_and_its_step(
         "throttled": ("failed", "failed", "throttled", None),
         "poison": ("failed", "failed", "looks-odd", None),
         "bug": ("failed", "failed", "KeyError", None),
+        "bug-later": ("failed", "failed", "KeyError", None),
     }
     ended = database.execute("SELECT type, count(*) FROM outbox GROUP BY type").fetchall()
-    assert dict(ended) == {"run.succeeded": 2, "run.cancelled": 1, "run.failed": 7}
+    assert dict(ended) == {"run.succeeded": 2, "run.cancelled": 1, "run.failed": 8}
 
 
 def test_attempts_in_the_process_come_before_the_tiers(

@@ -81,12 +81,15 @@ def test_where_a_tier_is_read_in_order_a_record_waits_in_it_again_and_again() ->
     assert isinstance(RetryPolicy([], in_order=True).wait_on(NOW + 1, 1, NOW), Again)
 
 
-def test_a_provider_that_is_known_to_throttle_consumes_no_attempt() -> None:
-    for attempt in (1, 2, 3):
-        decision = decide(Throttled("throttled", retry_after=61), attempt, throttling=True)
+def test_a_bug_gets_one_more_try_whenever_it_is_first_seen() -> None:
+    """A time-out at the first attempt, and an exception at the second: that one may pass, too."""
+    for attempt in (1, 2):
+        decision = decide(Bug("x"), attempt)
         assert isinstance(decision, ToTier)
-        assert (decision.tier.name, decision.attempt) == ("retry-10m", attempt)
-    assert isinstance(decide(Throttled("throttled"), 3, throttling=False), ToDeadLetters)
+        assert (decision.tier, decision.attempt) == (POLICY.tiers[attempt - 1], attempt + 1)
+        assert isinstance(decide(Bug("x"), attempt, bug_before=True), ToDeadLetters)
+    assert isinstance(decide(Transient("x"), 2, bug_before=True), ToTier)
+    assert isinstance(decide(Bug("x"), 3), ToDeadLetters), "there is no tier after the last"
 
 
 def test_a_transient_failure_is_tried_again_in_the_process_as_often_as_declared() -> None:

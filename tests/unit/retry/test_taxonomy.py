@@ -91,7 +91,9 @@ def test_each_row_of_the_table(
 
 
 def where(failure: Failure, attempt: int) -> str:
-    decision: Decision = POLICY.decide(failure, attempt, NOW, random.Random(1))
+    """What follows when all attempts fail in the same way."""
+    bug_before = attempt > 1 and failure.failure_class is FailureClass.BUG
+    decision: Decision = POLICY.decide(failure, attempt, NOW, random.Random(1), bug_before=bug_before)
     match decision:
         case ToTier(tier, due_ms, again):
             assert due_ms >= NOW + tier.delay * 1000
