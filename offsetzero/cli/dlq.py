@@ -30,7 +30,6 @@ app.command("edit")(dlq_edit.edit)
 app.command("audit")(dlq_actions.audit)
 
 LIMIT = 200
-_WINDOW = 500
 
 
 class Shown(StrEnum):
@@ -176,23 +175,22 @@ def export(
     """Write dead letters with their payloads, one JSON object a line: as `show --json` has it, oldest first."""
     from offsetzero.cli import dlq_desk
     from offsetzero.cli.dlq_payload import Payloads, plain
-    from offsetzero.store import dead_letters
-    from offsetzero.store.script import run
+    from offsetzero.store.dead_letter_pages import pages
 
     wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
     with dlq_desk.opened([group]) as desk, Payloads(desk.config) as payloads:
         if which:
             wanted = replace(wanted, status=None, places=[desk.named(group, one).at for one in which])
         wanted = dlq_desk.with_text(desk, replace(wanted, groups=[group]), text)
-        found = run(desk.connection, dead_letters.find(wanted))
+        written = 0
         with out.open("w") if out is not None else contextlib.nullcontext(sys.stdout) as file:
-            for start in range(0, len(found), _WINDOW):
-                part = found[start : start + _WINDOW]
+            for part in pages(desk.connection, wanted, dlq_desk.PAGE):
                 letters = payloads.letters(desk, part)
                 for one in part:
                     line = plain(dlq_view.details(one, letters.get(one.at), payloads, None))
                     print(json.dumps(line, ensure_ascii=False), file=file)
-    print(f"{dlq_desk.letters(len(found))} of {group} written", file=sys.stderr)
+                written += len(part)
+    print(f"{dlq_desk.letters(written)} of {group} written", file=sys.stderr)
 
 
 def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], bool]":

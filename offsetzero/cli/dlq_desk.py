@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 TOLD_BEHIND = 20_000
 """Records that the ledger is behind, from which on reading them is told."""
-_WINDOW = 500
+PAGE = 500
+"""Dead letters whose payloads are in memory together."""
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -163,14 +164,11 @@ def with_text(desk: Desk, which: "Filter", text: str | None) -> "Filter":
     if text is None:
         return which
     from offsetzero.cli.dlq_payload import Payloads
-    from offsetzero.store import dead_letters
-    from offsetzero.store.script import run
+    from offsetzero.store.dead_letter_pages import pages
 
     found: list[Place] = []
-    candidates = run(desk.connection, dead_letters.find(which))
     with Payloads(desk.config) as payloads:
-        for start in range(0, len(candidates), _WINDOW):
-            part = candidates[start : start + _WINDOW]
+        for part in pages(desk.connection, which, PAGE):
             letters = payloads.letters(desk, part)
             found += [one.at for one in part if one.at in letters and payloads.has_text(letters[one.at], text)]
     return replace(which, places=found)

@@ -180,6 +180,8 @@ _OUTCOME = (
     " AND p.generation = 1 AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no > l.redrive_no"
     " ORDER BY p.redrive_no DESC LIMIT 1) END"
 )
+KNOWN = f"{COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at"
+"""What `known` takes."""
 
 
 def count(which: Filter) -> Script[int]:
@@ -193,7 +195,7 @@ def find(which: Filter, limit: int | None = None) -> Script[list[Known]]:
     """Those that are meant, oldest first; of many the newest `limit`."""
     where, parameters = which.where()
     rows = yield (
-        f"SELECT {COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at{FROM} WHERE {where} "
+        f"SELECT {KNOWN}{FROM} WHERE {where} "
         "ORDER BY l.failed_at DESC, l.group_name DESC, l.partition DESC, l.place DESC LIMIT %s",
         (*parameters, limit),
     )
@@ -208,8 +210,7 @@ def named(group: str, which: str) -> Script[list[Known]]:
     else:
         condition, values = "l.event_id = %s", (which,)  # type: ignore[assignment]
     rows = yield (
-        f"SELECT {COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at{FROM} "
-        f"WHERE l.group_name = %s AND {condition} ORDER BY l.failed_at, l.redrive_no",
+        f"SELECT {KNOWN}{FROM} WHERE l.group_name = %s AND {condition} ORDER BY l.failed_at, l.redrive_no",
         (group, *values),
     )
     return [known(row) for row in rows]
@@ -228,7 +229,7 @@ def causes(which: Filter) -> Script[list[Cause]]:
 
 
 def known(row: tuple[Any, ...]) -> Known:
-    """A row of `COLUMNS`, status, outcome, action, who and when."""
+    """A row of `KNOWN`."""
     entry = Entry(*row[: len(fields(Entry))])
     status, *rest = row[len(fields(Entry)) :]
     return Known(entry, Status(status), *rest)

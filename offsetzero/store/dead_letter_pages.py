@@ -1,0 +1,33 @@
+"""Reads the ledger of dead letters a page at a time, however much there is of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from offsetzero.store.database import Connection
+from offsetzero.store.dead_letters import FROM, KNOWN, Filter, Known, known
+from offsetzero.store.script import Script, run
+
+_ORDER = "l.failed_at, l.group_name, l.partition, l.place, l.topic_id"
+
+
+def pages(connection: Connection, which: Filter, size: int) -> Iterator[list[Known]]:
+    """All that are meant, oldest first. Each page is read when it is asked for, and as things are then.
+
+    Args:
+        connection: in autocommit mode.
+        which: those that are meant.
+        size: of a page; the last one may be smaller.
+    """
+    after: tuple[Any, ...] | None = None
+    while page := run(connection, _page(which, after, size)):
+        yield page
+        last = page[-1].entry
+        after = (last.failed_at, last.group_name, last.partition, last.place, last.topic_id)
+
+
+def _page(which: Filter, after: tuple[Any, ...] | None, size: int) -> Script[list[Known]]:
+    where, parameters = which.where()
+    if after is not None:
+        where, parameters = f"{where} AND ({_ORDER}) > (%s, %s, %s, %s, %s)", [*parameters, *after]
+    rows = yield f"SELECT {KNOWN}{FROM} WHERE {where} ORDER BY {_ORDER} LIMIT %s", (*parameters, size)
+    return [known(row) for row in rows]
