@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from offsetzero.retry.breaker import Answer
 from offsetzero.retry.protection import LEASE_SECONDS, Limits, Protection, Wait, Why
-from offsetzero.retry.turn import AWAY, Asking, Ended, Permit, Turn
+from offsetzero.retry.turn import AWAY, Asking, Ended, Lose, Permit, Turn
 
 POLL_SECONDS = 0.1  # between looks while somebody waits for a call, or for whose fault a failure is
 LOOK_SECONDS, IDLE_LOOK_SECONDS = 1.0, 10.0  # while it is down, and otherwise: for the metrics
@@ -26,7 +26,7 @@ class Desk:
         asking: who waits for a call, in the order in which they came.
         ended: calls that are not told yet.
         doubts: calls that have failed, for whose fault somebody waits.
-        held: permits of calls that run.
+        held: permits of calls that run, with what ends those that lose their places.
         known: what all processes know together, as last seen.
         ahead: seconds of the store's clock before the monotonic one.
         next_at: when to look again, 0 for at once.
@@ -37,7 +37,7 @@ class Desk:
     asking: list[Asking] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     doubts: list[Ended] = field(default_factory=list)
-    held: set[str] = field(default_factory=set)
+    held: dict[str, Lose | None] = field(default_factory=dict)
     known: Protection | None = None
     ahead: float = 0.0
     next_at: float = float("inf")
@@ -59,13 +59,16 @@ class Desk:
         """It was decided, and kept: answer those who wait."""
         self.known, self.ahead = turn.known, turn.at - now
         for one in (*turn.doubts, *turn.ended):
-            self.held.discard(one.call.permit)
+            self.held.pop(one.call.permit, None)
             if one.future is not None:
                 is_known, wait = turn.verdict(one)
                 if is_known:
                     one.answered(wait)
                 else:
                     self.doubts.append(one)
+        for permit in turn.lost:
+            if (lose := self.held.get(permit)) is not None:
+                lose()
         for asking in turn.asking:
             self._answer(now, asking)
         rest = IDLE_LOOK_SECONDS if turn.known is None or not turn.known.breaker.cause else LOOK_SECONDS
@@ -114,7 +117,7 @@ class Desk:
             asking.answered(wait or AWAY)
         elif asking.answered(Permit(self.name, call)):
             self._renew_at = self._renew_at if self.held else now + LEASE_SECONDS / 3
-            self.held.add(call.permit)
+            self.held[call.permit] = asking.lose
         else:  # who asked is gone
             self.ended.append(Ended(call, Answer.UNKNOWN))
             self.next_at = 0.0

@@ -15,7 +15,7 @@ from offsetzero.retry.breaker import UNAUTHORISED, Answer, Caller
 from offsetzero.retry.desk import AGAIN_SECONDS, IDLE_LOOK_SECONDS, Desk
 from offsetzero.retry.protection import Limits, Protection, Wait
 from offsetzero.retry.telling import shown, tell
-from offsetzero.retry.turn import AWAY, SETTLED, Asking, Ended, Permit
+from offsetzero.retry.turn import AWAY, SETTLED, Asking, Ended, Lose, Permit
 
 PATIENCE_SECONDS = 10.0
 """For which a worker waits for a free call; then its record waits without one."""
@@ -83,15 +83,22 @@ class Keeper:
         self._closed = False
         self._tell_at = 0.0
 
-    def begin(self, name: str, caller: Caller) -> "Future[Permit | Wait]":
-        """Ask for a call; the answer comes within some seconds, and a permit must be ended."""
+    def begin(self, name: str, caller: Caller, lose: Lose | None = None) -> "Future[Permit | Wait]":
+        """Ask for a call; the answer comes within some seconds, and a permit must be ended.
+
+        Args:
+            name: the provider's.
+            caller: who asks.
+            lose: called when this process was away for longer than a lease, and others have the call's place: the call
+                is to end, and still to be told. From the keeper's thread; it must not block.
+        """
         future: Future[Permit | Wait] = Future()
         with self._lock:
             if self._closed:
                 future.set_result(AWAY)
                 return future
             desk = self._desk(name)
-            desk.asking.append(Asking(caller, self._clock.monotonic() + PATIENCE_SECONDS, future))
+            desk.asking.append(Asking(caller, self._clock.monotonic() + PATIENCE_SECONDS, future, lose))
             self._call(desk)
         return future
 
@@ -208,4 +215,6 @@ class Keeper:
             return
         with self._lock:
             desk.end_turn(self._clock.monotonic(), turn)
+        if turn.lost:
+            log.warning("calls have lost their places", provider=desk.name, calls=len(turn.lost))
         tell(desk.name, before, turn.known, turn.at, desk.limits)

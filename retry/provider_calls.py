@@ -1,6 +1,7 @@
 """`with ctx.provider("openai"):` around a call: what it raises is counted, and decides what becomes of the record."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,7 +13,7 @@ from offsetzero.retry.classify import NO_RULES, Rules, classify
 from offsetzero.retry.failures import Failure, FailureClass, Permanent, Retry
 from offsetzero.retry.keeper import Keeper
 from offsetzero.retry.protection import Wait
-from offsetzero.retry.turn import Permit
+from offsetzero.retry.turn import AWAY, Permit
 
 Note: TypeAlias = Callable[[str, Wait], None]
 """Told of each wait before it is raised: what the handler makes of the exception does not matter then."""
@@ -37,7 +38,7 @@ class ProviderCall:
         self._caller = caller
         self._note = note
         self._rules = rules
-        self._permits: list[Permit] = []  # several, where tasks of one handler share this
+        self._permits: list[tuple[Permit, _Inside | None]] = []  # several, where tasks of one handler share this
 
     @classmethod
     def unprotected(cls, name: str) -> "ProviderCall":
@@ -46,41 +47,55 @@ class ProviderCall:
 
     def __enter__(self) -> None:
         if self._keeper is not None:
-            self._begun(self._keeper.begin(self._name, self._caller).result())
+            self._begun(self._keeper.begin(self._name, self._caller).result(), None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         ended = judge(error, self._rules)
         if self._keeper is not None and self._permits:
-            future = self._keeper.end(self._permits.pop(), ended.answer, ended.retry_after, ended.cause)
+            permit, _ = self._permits.pop()
+            future = self._keeper.end(permit, ended.answer, ended.retry_after, ended.cause)
             self._conclude(ended, error, future.result())
 
     async def __aenter__(self) -> None:
         if self._keeper is None:
             return
-        future = self._keeper.begin(self._name, self._caller)
+        inside = _Inside()
+        future = self._keeper.begin(self._name, self._caller, inside.lose)
         try:
             answer = await asyncio.wrap_future(future)
-        except BaseException:  # the task is cancelled, and may have got its permit in the same moment
+        except BaseException as error:  # the task is cancelled, and may have got its permit in the same moment
             if not future.cancel() and isinstance(given := future.result(), Permit):
                 self._keeper.end(given, Answer.UNKNOWN)
+            if inside.leave():
+                raise self._waits(AWAY) from error
             raise
-        self._begun(answer)
+        self._begun(answer, inside)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         ended = judge(error, self._rules)
         if self._keeper is not None and self._permits:
-            future = self._keeper.end(self._permits.pop(), ended.answer, ended.retry_after, ended.cause)
+            permit, inside = self._permits.pop(self._mine())
+            was_lost = inside is not None and inside.leave() and isinstance(error, asyncio.CancelledError)
+            future = self._keeper.end(permit, ended.answer, ended.retry_after, ended.cause)
+            if was_lost:
+                raise self._waits(AWAY) from error
             # What is known at once is not waited for: a task that is being cancelled could not.
             self._conclude(ended, error, future.result() if future.done() else await asyncio.wrap_future(future))
 
-    def _begun(self, answer: Permit | Wait) -> None:
+    def _begun(self, answer: Permit | Wait, inside: "_Inside | None") -> None:
         if isinstance(answer, Wait):
             raise self._waits(answer)
-        self._permits.append(answer)
+        self._permits.append((answer, inside))
+
+    def _mine(self) -> int:
+        """Which permit is this task's."""
+        task = asyncio.current_task()
+        own = [at for at, (_, inside) in enumerate(self._permits) if inside is not None and inside.task is task]
+        return own[-1] if own else -1
 
     def _conclude(self, ended: "Ending", error: BaseException | None, wait: Wait | None) -> None:
         if wait is not None:
@@ -92,6 +107,36 @@ class ProviderCall:
     def _waits(self, wait: Wait) -> ProviderWaits:
         self._note(self._name, wait)
         return ProviderWaits(self._name, wait.why, wait.seconds)
+
+
+class _Inside:
+    """The task that is in a block, which it leaves when its call loses its place: by a cancellation that ends there, as
+    that of `asyncio.timeout` does."""
+
+    __slots__ = ("_cancelling", "_left", "_loop", "_lost", "task")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - `async with` runs in one
+        self.task = task
+        self._loop = asyncio.get_running_loop()
+        self._cancelling = task.cancelling()
+        self._lost = self._left = False
+
+    def lose(self) -> None:
+        """Any thread may call this."""
+        with contextlib.suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def leave(self) -> bool:
+        """The block ends; gives whether it lost its place, and nobody else has cancelled the task."""
+        self._left = True
+        return self._lost and self.task.uncancel() <= self._cancelling
+
+    def _cancel(self) -> None:
+        if not self._left and not self._lost:
+            self._lost = True
+            self.task.cancel()
 
 
 @dataclass(frozen=True, slots=True)

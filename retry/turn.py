@@ -1,15 +1,18 @@
 """One look of this process at a provider: what its handlers ask and tell, in one decision. Pure."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from offsetzero.retry.breaker import DOUBT_SECONDS, UNAUTHORISED, Answer, Call, Caller, Fault
 from offsetzero.retry.protection import Limits, Protection, Wait, Why
 
 AWAY = Wait(Why.DOUBT, 1.0)
 """Where nothing is known: the database is away, or this process ends."""
+Lose: TypeAlias = Callable[[], None]
+"""Told that others have a call's place by now; it must not block."""
 SETTLED = frozenset({Answer.SERVED, Answer.ANSWERED, Answer.UNKNOWN})
 """After which nobody waits for whose fault it is."""
 
@@ -24,11 +27,12 @@ class Permit:
 
 @dataclass(slots=True, eq=False)
 class Asking:
-    """Somebody waits for a call, until a moment (monotonic seconds)."""
+    """Somebody waits for a call, until a moment (monotonic seconds); `lose` ends the call if others get its place."""
 
     caller: Caller
     until: float
     future: "Future[Permit | Wait]"
+    lose: Lose | None = None
     call: Call | None = None
     wait: Wait | None = None
 
@@ -71,6 +75,7 @@ class Turn:
         renewed: permits to renew.
         known: what is known in the end.
         at: when, by the store's clock.
+        lost: permits whose leases had ended, and whose places others have by now.
     """
 
     limits: Limits
@@ -80,6 +85,7 @@ class Turn:
     renewed: Collection[str]
     known: Protection | None = None
     at: float = 0.0
+    lost: list[str] = field(default_factory=list)
 
     def decide(self, before: Protection | None, now: float) -> Protection | None:
         """Go through all of it; what was written is forgotten when it was not kept.
@@ -92,12 +98,14 @@ class Turn:
             What is known then, None when that is the same.
         """
         known = before.not_ahead_of(now, self.limits) if before else Protection.new(now, self.limits)
+        lapsed = sorted(one for one in self.renewed if known.permits.get(one, now) <= now)
         if self.renewed:
             known = known.renew(now, self.renewed)
         for one in self.ended:
             one.at = now
             one.fault = known.fault(now, one.call, one.answer, now, self.limits)  # of a 429: was it known before?
             known = known.end(now, one.call, one.answer, self.limits, retry_after=one.retry_after, cause=one.cause)
+        self.lost = lapsed[: max(0, len(known.permits) - self.limits.calls)] if lapsed else []
         for asking in self.asking:
             call = Call(secrets.token_hex(8), asking.caller, now)
             known, asking.wait = known.begin(now, call.permit, asking.caller, self.limits)

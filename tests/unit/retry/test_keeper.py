@@ -31,10 +31,13 @@ class Store(OwnStore):
     def __init__(self) -> None:
         super().__init__(SYSTEM)
         self.away = threading.Event()
+        self.frozen = threading.Event()  # is not, where it is set
+        self.frozen.set()
         self.asked = 0
 
     def change(self, name: str, decide: Decide) -> None:
         self.asked += 1
+        self.frozen.wait()
         if self.away.is_set():
             raise psycopg.OperationalError("away")
         super().change(name, decide)
@@ -278,3 +281,95 @@ def test_an_async_block_that_is_cancelled_while_it_waits_or_calls_keeps_no_permi
     asyncio.run(many())
     wait_until(lambda: not store.known.permits, 5, what="that all permits are free")
     assert not store.known.breaker.cause
+
+
+class Others(Store):
+    """As another process sees it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._known = store._known
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_process_that_was_frozen_gives_up_the_calls_whose_places_others_have(
+    monkeypatch: pytest.MonkeyPatch, llm: Keeper, store: Store, taken: int
+) -> None:
+    for module in ("protection", "desk"):
+        monkeypatch.setattr(f"offsetzero.retry.{module}.LEASE_SECONDS", 0.3)
+    shared = block(llm, "mine")[0]
+
+    async def calls() -> list[object]:
+        begun, answer = asyncio.Barrier(3), asyncio.Event()
+
+        async def one() -> None:
+            async with shared:
+                await begun.wait()
+                await answer.wait()
+
+        tasks = [asyncio.create_task(one()) for _ in range(2)]
+        await begun.wait()
+        store.frozen.clear()
+        end = max(store.known.permits.values())
+        await asyncio.to_thread(wait_until, lambda: SYSTEM.monotonic() > end, 5, what="the end of the leases")
+        with running(Others(store)) as other:
+            for number in range(taken):
+                permit(other, f"{number}")
+            asked = store.asked
+            store.frozen.set()
+            await asyncio.to_thread(wait_until, lambda: sum(task.done() for task in tasks) >= taken, 5, what="losses")
+            await asyncio.to_thread(wait_until, lambda: store.asked > asked + 1, 5, what="another turn")
+            assert len(store.known.permits) == 2
+            answer.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ended = asyncio.run(calls())
+    assert sum(isinstance(one, ProviderWaits) for one in ended) == taken, "their records wait"
+    assert ended.count(None) == 2 - taken
+
+
+def test_a_call_that_ends_as_it_loses_its_place_leaves_no_cancellation_behind(llm: Keeper) -> None:
+    async def call() -> int:
+        protected = block(llm)[0]
+        async with protected:
+            (_, inside), *_ = protected._permits
+            assert inside is not None
+            await asyncio.to_thread(inside.lose)
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    with pytest.raises(ProviderWaits):
+        asyncio.run(call())
+    assert asyncio.run(_left_before(llm)) == 0
+
+
+async def _left_before(llm: Keeper) -> int:
+    """The news comes when the block has been left."""
+    protected = block(llm)[0]
+    async with protected:
+        ((_, inside),) = protected._permits
+    assert inside is not None
+    inside.lose()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling()
+
+
+def test_who_is_cancelled_by_others_too_stays_cancelled(llm: Keeper) -> None:
+    async def call() -> None:
+        protected = block(llm)[0]
+        async with protected:
+            ((_, inside),) = protected._permits
+            task = asyncio.current_task()
+            assert inside is not None
+            assert task is not None
+            inside._cancel()
+            task.cancel()
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(call())
