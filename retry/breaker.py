@@ -138,7 +138,7 @@ class Breaker:
             return new._end_open(now, call, answer, interval)
         if answer is Answer.DOWN:
             return new._open(now, cause, interval)
-        if answer is Answer.FORBIDDEN and self._is_everybodys(call):
+        if answer is Answer.FORBIDDEN and new._is_everybodys(call):
             return new._open(now, FORBIDDEN, interval)
         if answer is Answer.FAILED and sum(mark == Answer.FAILED for mark, _ in new.recent) >= HALF:
             return new._open(now, FAILING, interval)

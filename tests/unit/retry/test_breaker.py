@@ -7,6 +7,9 @@ from offsetzero.retry.breaker import (
     DOUBT_SECONDS,
     FAILING,
     FORBIDDEN,
+    HALF,
+    KEPT,
+    KEPT_SECONDS,
     UNAUTHORISED,
     Answer,
     Breaker,
@@ -193,4 +196,28 @@ def test_a_429_to_the_probe_says_that_it_is_up_and_nothing_of_the_key(provider: 
     assert provider.breaker.cause == UNAUTHORISED
     provider.breaker = Breaker(cause=FAILING)
     provider.do(Answer.THROTTLED)
+    assert not provider.breaker.cause
+
+
+def test_what_failed_before_it_closed_does_not_count_again(provider: Provider) -> None:
+    for _ in range(HALF):
+        provider.do(Answer.FAILED)
+    provider.now += INTERVAL
+    provider.do(Answer.SERVED)
+    provider.do(Answer.FAILED)
+    assert not provider.breaker.cause
+
+
+def test_a_403_of_long_ago_confirms_none_of_today(provider: Provider) -> None:
+    provider.do(Answer.FORBIDDEN, "a", "acme")
+    provider.now += KEPT_SECONDS + 1
+    provider.do(Answer.FORBIDDEN, "b", "globex")
+    assert not provider.breaker.cause
+
+
+def test_a_tenant_that_gets_nothing_but_403_fills_no_memory(provider: Provider) -> None:
+    for number in range(3 * KEPT):
+        provider.do(Answer.SERVED, tenant="globex")
+        provider.do(Answer.FORBIDDEN, f"r{number}", "acme")
+    assert len(provider.breaker.refusals) <= KEPT
     assert not provider.breaker.cause
