@@ -115,3 +115,12 @@ def test_it_finds_a_limit_that_nobody_told(limit: float) -> None:
         now, room = now + step, min(limit, room + step * limit)
     assert served >= 0.6 * limit * 600
     assert refused <= 0.15 * served
+
+
+def test_after_a_429_that_names_no_time_no_token_is_left() -> None:
+    slowed = Bucket.full(0.0, 10.0).slow(1.0, 10.0, 0.5, None)
+    assert slowed.take(1.0, 10.0)[1] > 0
+    named = Bucket.full(0.0, 10.0).slow(1.0, 10.0, 0.5, 4.0)
+    bucket, wait = named.take(5.0, 10.0)
+    assert not wait
+    assert bucket.take(5.0, 10.0)[1] > 0, "one, not all of those that were saved"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from offsetzero.errors import DecodeError, InvalidEvent, PublishError, UnreadableEvent
 from offsetzero.retry.classify import classify
-from offsetzero.retry.failures import FailureClass, Permanent
+from offsetzero.retry.failures import FailureClass, Permanent, Throttled
 from support import ManualClock
 
 
@@ -106,3 +106,8 @@ def test_users_see_a_sentence_and_operators_the_text() -> None:
     failure = classify(ConnectionRefusedError("db-internal.example:5432 refused user app"))
     assert "db-internal" not in failure.detail
     assert "db-internal" in failure.internal
+
+
+def test_a_group_of_failures_waits_as_long_as_the_longest_asks() -> None:
+    asked = [Throttled("throttled", retry_after=5), Throttled("throttled"), Throttled("throttled", retry_after=60)]
+    assert classify(ExceptionGroup("three", asked)).retry_after == 60

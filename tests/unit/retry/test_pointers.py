@@ -44,3 +44,11 @@ def test_written_again_there_is_one_pointer() -> None:
 )
 def test_what_nobody_of_us_wrote_is_no_pointer(forged: bytes | None) -> None:
     assert pointers.read([("oz_pointer", forged)]) is None
+
+
+def test_of_the_events_own_headers_those_of_cloudevents_are_kept_first() -> None:
+    own = [(f"x-{number}", b"x" * 1000) for number in range(10)]
+    kept = dict(pointers.write([*own, ("ce_id", b"1"), ("ce_type", b"t" * 500), ("content-type", b"avro")], b"value"))
+    assert {"ce_id", "ce_type", "content-type"} <= set(kept)
+    assert "x-0" in kept, "as many as there is room for"
+    assert "x-9" not in kept

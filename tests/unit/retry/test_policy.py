@@ -116,3 +116,9 @@ def test_tiers_that_cannot_work_are_named_together() -> None:
     with pytest.raises(ConfigurationError) as caught:
         RetryPolicy([Tier("a", 10), Tier("b", 5), Tier("a", 20)])
     assert len(caught.value.problems) == 2
+
+
+def test_a_provider_that_refuses_everybody_is_waited_for_in_the_last_tier() -> None:
+    decision = decide(ProviderDown("provider-401"), 1)
+    assert isinstance(decision, ToTier)
+    assert decision.tier.name == "retry-10m"

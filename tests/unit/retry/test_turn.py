@@ -6,7 +6,8 @@ import pytest
 
 from offsetzero.retry.breaker import DOUBT_SECONDS, HALF, Answer, Call, Caller, Fault
 from offsetzero.retry.bucket import MAX_PAUSE
-from offsetzero.retry.protection import LEASE_SECONDS, Limits, Protection, Wait
+from offsetzero.retry.desk import MAX_UNTOLD, Desk
+from offsetzero.retry.protection import LEASE_SECONDS, Limits, Protection, Wait, Why
 from offsetzero.retry.turn import Asking, Ended, Turn
 
 LIMITS = Limits(calls=3, rate=50.0, interval=10.0)
@@ -108,3 +109,51 @@ def test_a_doubt_ends_when_the_clock_was_set_back_meanwhile() -> None:
     assert not provider.turn([], [], [failed]).verdict(failed)[0]
     provider.now += DOUBT_SECONDS
     assert provider.turn([], [], [failed]).verdict(failed) == (True, None), "it is the record's own"
+
+
+def test_a_retry_after_of_an_hour_holds_for_its_record_though_not_for_all() -> None:
+    provider = Provider()
+    calls = [provider.called() for _ in range(2)]
+    provider.end(calls[0], Answer.THROTTLED, retry_after=1.0)
+    told = Ended(calls[1], Answer.THROTTLED, HOUR)
+    turn = provider.turn([], [told], [])
+    assert turn.verdict(told) == (True, Wait(Why.THROTTLED, HOUR))
+    assert turn.known is not None
+    assert turn.known.wait(provider.now, LIMITS) == Wait(Why.THROTTLED, MAX_PAUSE)
+
+
+def test_a_lease_is_renewed_three_times_before_it_ends_and_no_oftener() -> None:
+    desk, now, renewed = Desk("llm", LIMITS), NOW, []
+    desk.held["p"] = None
+    desk._renew_at = now + LEASE_SECONDS / 3
+    for _ in range(200):
+        turn = desk.begin_turn(now, asks=True)
+        turn.decide(None, now)
+        renewed += [now for _ in turn.renewed]
+        desk.end_turn(now, turn)
+        now += LEASE_SECONDS / 200
+    assert len(renewed) in (2, 3)
+
+
+def test_what_has_ended_while_the_database_is_away_fills_no_memory() -> None:
+    desk = Desk("llm", LIMITS)
+    for number in range(3):
+        desk.ended += [Ended(Call(f"{number}/{n}", Caller("r"), NOW), Answer.SERVED) for n in range(MAX_UNTOLD)]
+        desk.forget_turn(NOW, desk.begin_turn(NOW, asks=True))
+    assert len(desk.ended) == MAX_UNTOLD
+    assert desk.ended[-1].call.permit == f"2/{MAX_UNTOLD - 1}", "the newest"
+
+
+def test_a_lease_that_has_ended_is_lost_only_where_others_have_its_place() -> None:
+    provider = Provider()
+    mine = [provider.called() for _ in range(LIMITS.calls)]
+    provider.now += LEASE_SECONDS
+    theirs = provider.called()
+    back = Turn(LIMITS, [], [], [], {one.permit for one in mine})
+    provider.known = back.decide(provider.known, provider.now)
+    assert back.lost == sorted(one.permit for one in mine)[:1]
+    assert provider.known is not None
+    assert set(provider.known.permits) == {one.permit for one in (*mine, theirs)}, "counted until it has ended"
+    again = Turn(LIMITS, [], [Ended(theirs, Answer.SERVED)], [], {one.permit for one in mine})
+    again.decide(provider.known, provider.now)
+    assert again.lost == []
