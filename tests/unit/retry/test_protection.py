@@ -93,7 +93,7 @@ class ProtectionMachine(RuleBasedStateMachine):
         if breaker.cause:
             wait = self.known.wait(self.now, LIMITS)
             longest = max(LIMITS.interval, 1.0)
-            assert wait is None or wait.seconds <= longest
+            assert wait is None or wait.seconds <= longest + 1e-6
 
     def teardown(self) -> None:
         """From wherever it came to, a provider that is well again is used again within some intervals."""
