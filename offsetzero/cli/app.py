@@ -40,6 +40,7 @@ _MAP = {
     "topics": _Entry("topics:app", "Declared and existing topics: plan, apply, list", _LOG),
     "schema": _Entry("schema:app", "Contracts of the events: freeze, check", _LOG),
     "groups": _Entry("groups:app", "Run a group, and see members, offsets and lag: run, list", _GROUPS),
+    "new": _Entry("new:app", "Write a group of your own, and its test", _GROUPS),
     "replay": _Entry("replay:replay", "Let a group read part of the log once more", _GROUPS),
     "dlq": _Entry("dlq:app", "Dead letters with their reasons and original bytes: list, show", _GROUPS),
 }
