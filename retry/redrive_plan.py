@@ -94,15 +94,15 @@ def begin(
     return run(connection, actions.find(action_id))
 
 
-def find(connection: Connection, action_id: UUID) -> Action:
-    """A redrive or discard that was interrupted.
+def find(connection: Connection, group: str, action_id: UUID) -> Action:
+    """A redrive or discard of a group's dead letters that was interrupted.
 
     Raises:
         RedriveRefused: there is none, or it has ended.
     """
     action = run(connection, actions.find(action_id))
-    if action is None or action.kind is Kind.EDIT:
-        raise RedriveRefused(f"there is no redrive {action_id}; `offsetzero dlq audit` lists them")
+    if action is None or action.kind is Kind.EDIT or action.group != group:
+        raise RedriveRefused(f"there is no redrive {action_id} of {group}; `offsetzero dlq audit` lists them")
     if action.ended is not None:
         raise RedriveRefused(f"the {action.kind} {action_id} has ended: {action.ended}")
     return action

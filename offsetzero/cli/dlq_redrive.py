@@ -69,13 +69,17 @@ def redrive(
     said = {**options, "text": text}
     if resume is None:
         dlq_actions.check_choice(which, said, every, why, dry_run, problems)
+    elif which or every or dry_run or any(value is not None for value in said.values()):
+        problems.append("--resume: it sends what is left of a redrive, and chooses and counts nothing")
     if problems:
         raise ConfigurationError(problems)
     wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until)
     with dlq_desk.opened([group]) as desk:
         topic = desk.topic(group)
         if resume is not None:
-            action = redrive_plan.find(desk.connection, _action_id(resume))
+            action = redrive_plan.find(desk.connection, group, _action_id(resume))
+            if canary is not None:
+                _check_outcomes(desk, group)
         else:
             wanted = redrive_plan.sendable(desk.config, topic, wanted)
             wanted = dlq_actions.choose(desk, group, which, wanted, text)
@@ -121,6 +125,8 @@ def carry_out(
 
     names = Names(desk.config.kafka.namespace)
     again = f"offsetzero dlq redrive {action.group} --resume {action.id}"
+    if canary is not None:
+        again += f" --canary {canary} --stop-above {limit:g}"
     redrive_plan.lock(desk.connection, action.id)
     held = redrive_plan.discard(desk.connection, action) if action.kind is Kind.DISCARD else None
     with (

@@ -17,7 +17,8 @@ from kafka.test_ledger import delete_topic
 from offsetzero.clock import SYSTEM
 from offsetzero.retry.failures import Bug, Transient
 from offsetzero.settings import Settings
-from offsetzero.store import runs
+from offsetzero.store import processed, runs
+from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
 from offsetzero.topics import cluster
 from offsetzero.topics.plan import AlterConfig, ConfigChange, Plan
@@ -153,6 +154,9 @@ def test_bad_input_is_told_and_sends_nothing(settings: Settings, offsetzero: Com
         (["audit", "--why", "x"], "which dead letters?"),
         (["audit", "--resume", "that one"], "--resume that one"),
         (["audit", "--resume", str(UUID(int=1))], "there is no redrive"),
+        (["audit", "--resume", str(UUID(int=1)), "--dry-run"], "--resume: it sends what is left of a redrive"),
+        (["audit", "--resume", str(UUID(int=1)), "0/1"], "--resume: it sends what is left of a redrive"),
+        (["audit", "--resume", str(UUID(int=1)), "--tenant", "acme"], "--resume: it sends what is left of a redrive"),
     ):
         assert said in offsetzero("dlq", "redrive", *arguments, status=1).stderr, arguments
     assert len(letters.redriven(settings, "audit")) == 1
@@ -182,6 +186,31 @@ def test_what_a_redrive_was_begun_for_is_sent_after_a_kill(settings: Settings, o
     assert {one["oz_redrive_no"] for one in found} == {"1"}
     assert set(statuses(offsetzero, "audit").values()) == {"redriven"}
     assert "has ended: done" in offsetzero("dlq", "redrive", "audit", "--resume", resume, status=1).stderr
+
+
+def test_what_goes_on_later_keeps_its_canaries_and_is_of_its_group_alone(
+    settings: Settings, offsetzero: CommandsHere, database: psycopg.Connection
+) -> None:
+    """What was held back because of its canaries must not follow because somebody has pressed Ctrl-C."""
+    for group in ("audit", "billing"):
+        letters.write(settings, group, [Letter(offset) for offset in range(20)])
+    event = EventIdentity("audit", "/test", str(uuid4()))
+    with database.transaction():
+        run(database, processed.claim(event, Outcome.APPLIED))  # it writes outcomes, but does not run
+    process = offsetzero.in_process_of_its_own.start(
+        "dlq", "redrive", "audit", "--all", "--why", "again", "--canary", "5", "--stop-above", "20%"
+    )
+    wait_until(lambda: letters.count_redriven(settings, "audit") == 5, what="the canaries are sent")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    found = re.search(r"--resume (\S+) --canary 5 --stop-above 0.2$", said, re.MULTILINE)
+    assert found is not None, said
+    refused = offsetzero("dlq", "redrive", "billing", "--resume", found[1], status=1).stderr
+    assert "there is no redrive" in refused
+    refused = offsetzero("dlq", "redrive", "audit", "--resume", found[1], "--dry-run", status=1).stderr
+    assert "--resume: it sends" in refused
+    assert letters.count_redriven(settings, "audit") == 5
 
 
 def test_ctrl_c_ends_a_redrive_that_goes_on_later(settings: Settings, offsetzero: CommandsHere) -> None:
