@@ -10,6 +10,7 @@
     │   └── IncompatibleSchema  a contract that old readers or writers could not live with
     ├── SchemasUnavailable      the topic `schemas` cannot be read now: transient, never poison
     ├── TopicError              topics that differ from the catalogue, or a plan that is refused
+    ├── HistoryError            a file or an archive of records that cannot be made, or cannot be used
     ├── PublishError            the broker did not take a record
     ├── RedriveRefused          dead letters that cannot be redriven, edited or discarded as asked
     ├── GroupStopped            a consumer group cannot go on without an operator
@@ -70,6 +71,10 @@ class IncompatibleSchema(SchemaError):
 
 class TopicError(OffsetzeroError):
     """Topics that differ from the catalogue, or a plan that is refused."""
+
+
+class HistoryError(OffsetzeroError):
+    """A file or an archive of records cannot be made, or is not what it must be."""
 
 
 class PublishError(OffsetzeroError):

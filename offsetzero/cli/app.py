@@ -38,6 +38,7 @@ _MAP = {
     "keys": _Entry("keys:app", "API keys of tenants: create, list, revoke", _RUN),
     "publish": _Entry("publish:publish", "Append one event to the log", _LOG),
     "topics": _Entry("topics:app", "Declared and existing topics: plan, apply, list", _LOG),
+    "log": _Entry("log:app", "Records decoded, and kept: show, tail, export, import", _LOG),
     "schema": _Entry("schema:app", "Contracts of the events: freeze, check", _LOG),
     "groups": _Entry("groups:app", "Run a group, and see members, offsets and lag: run, list", _GROUPS),
     "new": _Entry("new:app", "Write a group of your own, and its test", _GROUPS),

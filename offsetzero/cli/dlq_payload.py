@@ -1,16 +1,14 @@
 """Payloads of dead letters: fetched from the log, decoded as far as they can be, shown as JSON."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from datetime import date
-from enum import StrEnum
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
 from offsetzero.errors import RedriveRefused, SchemaError, SchemasUnavailable
+from offsetzero.history.decoding import as_text, plain
 from offsetzero.producers.records import is_frozen
 from offsetzero.retry.dead_letters import DeadLetter, LetterReader
 from offsetzero.schemas import cloudevents, structured
@@ -20,6 +18,8 @@ from offsetzero.schemas.shapes import CONTENT_TYPE
 from offsetzero.schemas.structured import is_json
 from offsetzero.settings import Settings
 from offsetzero.topics.schema_log import SchemaLog
+
+__all__ = ["Payloads", "as_text", "plain"]
 
 if TYPE_CHECKING:
     from offsetzero.cli.dlq_desk import Desk
@@ -130,23 +130,3 @@ class Payloads:
 def _content_type(letter: DeadLetter) -> str:
     found = [value for name, value in letter.headers if name == CONTENT_TYPE and value is not None]
     return found[-1].decode(errors="replace") if found else ""
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes as text with what is none escaped, all else by its name."""
-    if value is None or isinstance(value, bool | int | str):
-        return str(value) if isinstance(value, StrEnum) else value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, date):  # a datetime is one
-        return value.isoformat()
-    return as_text(value) if isinstance(value, bytes) else str(value)
-
-
-def as_text(value: bytes | None) -> str | None:
-    """Bytes as text, with what is none escaped."""
-    return value.decode(errors="backslashreplace") if value is not None else None

@@ -1,0 +1,117 @@
+"""What a topic still has of its history, and what a reader that begins at offset zero would miss."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import OffsetSpec
+
+from offsetzero.errors import TopicError
+from offsetzero.settings import Settings
+from offsetzero.topics import cluster, offsets
+from offsetzero.topics.admin import client
+from offsetzero.topics.names import Names
+from offsetzero.topics.reading import TopicReader
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A partition: its log has the offsets from `low` to before `end`; with `low` > 0 what was before is deleted.
+
+    `since` is the time of the first record that is left; None when there is none.
+    """
+
+    topic: str
+    partition: int
+    low: int
+    end: int
+    since: datetime | None = None
+
+    @property
+    def missing(self) -> int:
+        """Offsets that are deleted."""
+        return self.low
+
+    def __str__(self) -> str:
+        gone = f"the {self.low:,} offsets before {self.low} are deleted"
+        begins = f"its first record is of {self.since:%Y-%m-%d %H:%M:%SZ}" if self.since else "it has no record"
+        return f"{self.topic}/{self.partition}: {gone}; {begins}"
+
+
+def existing(settings: Settings, topic: str) -> int:
+    """The partition count of a topic.
+
+    Raises:
+        TopicError: there is no such topic; with the names that are near.
+    """
+    found = cluster.partitions(settings)
+    if topic not in found:
+        near = get_close_matches(topic, found, 3, 0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`offsetzero topics list` shows those that exist"
+        raise TopicError(f"there is no topic {topic}; {hint}")
+    return found[topic]
+
+
+def bounds(settings: Settings, topic: str) -> dict[int, Retained]:
+    """First offset and last stable offset of each partition, without times.
+
+    Raises:
+        TopicError: there is no such topic, or the cluster does not answer.
+    """
+    admin, names = client(settings), Names(settings.kafka.namespace)
+    places = [(topic, number) for number in range(existing(settings, topic))]
+    low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    end = offsets.ends(
+        admin, names, places, OffsetSpec.latest(), isolation=IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
+    )  # fmt: skip
+    return {place[1]: Retained(*place, low[place], max(low[place], end[place])) for place in places}
+
+
+def retained(settings: Settings, topic: str) -> list[Retained]:
+    """What each partition of a topic has, with the times of the first records.
+
+    Raises:
+        TopicError: there is no such topic, or the cluster does not answer.
+    """
+    found = bounds(settings, topic)
+    times = _first_times(settings, topic, {number: (one.low, one.end) for number, one in found.items()})
+    return [Retained(topic, number, one.low, one.end, times.get(number)) for number, one in sorted(found.items())]
+
+
+def missing(settings: Settings, topics: Iterable[str]) -> list[Retained]:
+    """The partitions whose beginning is deleted: what who reads them from offset zero would not see.
+
+    Compaction is not told: it keeps the last record of each key, and no offset says what it took.
+
+    Args:
+        settings: name the cluster.
+        topics: the sources of a group, by our names.
+
+    Raises:
+        TopicError: a topic does not exist, or the cluster does not answer.
+    """
+    return [one for topic in topics for one in retained(settings, topic) if one.missing]
+
+
+def at_time(settings: Settings, topic: str, time: datetime) -> Mapping[int, int]:
+    """The first offset of each partition whose record is not older than a time; -1 where all are older.
+
+    Raises:
+        TopicError: as `bounds`.
+    """
+    admin, names = client(settings), Names(settings.kafka.namespace)
+    places = [(topic, number) for number in range(existing(settings, topic))]
+    spec = OffsetSpec.for_timestamp(max(0, round(time.timestamp() * 1000)))
+    return {place[1]: offset for place, offset in offsets.ends(admin, names, places, spec).items()}
+
+
+def _first_times(settings: Settings, topic: str, spans: Mapping[int, tuple[int, int]]) -> dict[int, datetime]:
+    found: dict[int, datetime] = {}
+    with TopicReader(settings) as reader:
+        for number, span in spans.items():
+            for batch in reader.read(topic, {number: span}):
+                found[number] = datetime.fromtimestamp(batch[0].timestamp_ms / 1000, UTC)
+                break
+    return found
