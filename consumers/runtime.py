@@ -83,6 +83,7 @@ class GroupRuntime:
         dice: random.Random | None = None,
         resources: Resources | None = None,
     ) -> None:
+        self.name = group.name
         self._group = group
         self._settings = settings
         self._clock = clock
@@ -122,6 +123,22 @@ class GroupRuntime:
         degraded = [*self._refusals.told(), *(waiting.told() if waiting is not None else ())]
         providers = waiting.shown() if waiting is not None else {}
         return health(self._group.name, self._phase, watcher.sight, silent, error, degraded, providers)
+
+    def stands(self) -> list[tuple[str, int, int, int]] | None:
+        """Of each source partition that this member has: up to where it is done, and where its log ends.
+
+        None while that is not known of all; any thread may ask.
+        """
+        parts = self._watcher.sight.parts if self._watcher is not None else ()
+        found = []
+        for part in parts:
+            if part.topic in self._retries:
+                continue
+            if part.position is None or part.end is None:
+                return None
+            done = part.head.offset if part.head is not None else part.position
+            found.append((part.topic, part.partition, done, part.end))
+        return found or None
 
     def running(self) -> int:
         """How many handlers run now."""

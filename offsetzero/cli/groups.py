@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -30,9 +31,11 @@ def run_group(
 
     It then finishes what it has begun, commits and leaves: exit status 0, or 4 when a handler did not end within
     OFFSETZERO_GROUPS__DRAIN_SECONDS. A second signal ends it at once. Start more processes to share the partitions.
-    Serves /metrics, /healthz and /readyz.
+    Serves /metrics, /healthz and /readyz. In a terminal a bar shows how it catches up with the log; elsewhere the log
+    tells so.
     """
     from offsetzero import logs, settings
+    from offsetzero.cli import catching_up
     from offsetzero.cli.app import report
     from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
@@ -47,7 +50,8 @@ def run_group(
     _stop_on_signals(runtime, config.groups.drain_seconds)
     serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime)})
     try:
-        left = runtime.run()
+        with catching_up.shown(runtime, runtime.name) if isinstance(runtime, GroupRuntime) else nullcontext():
+            left = runtime.run()
     except Exception as error:
         if not report(error):
             traceback.print_exc()

@@ -1,5 +1,6 @@
 """`offsetzero replay` of a group that is stopped, and by a side job beside a group."""
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -192,6 +193,21 @@ def test_what_waits_in_the_group_is_not_run_by_a_side_job_and_what_fails_there_b
     with running(audit_group(tiers=tiers)):
         wait_until(lambda: "f" not in names(database), what="nothing")
     assert names(database)[:2] == ["a", "d"]
+
+
+def test_a_new_group_tells_when_it_has_caught_up(
+    settings: Settings, topics: None, offsetzero: Commands, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    publish(settings, 0, 5)
+    process = offsetzero.start("groups", "run", mine(tmp_path))
+    try:
+        assert process.stderr is not None
+        lines = (json.loads(line) for line in process.stderr if line.startswith("{"))
+        assert next(line for line in lines if line["event"] == "caught up")["group"] == "audit"
+        assert len(names(database)) == 5
+    finally:
+        process.kill()
+        process.wait()
 
 
 def put(settings: Settings, key: UUID, *said: str) -> None:
