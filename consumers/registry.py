@@ -22,7 +22,7 @@ def load(name: str) -> ConsumerGroup:
     target = BUILT_IN.get(name, name)
     module_name, colon, attribute = target.partition(":")
     if not colon:
-        known = ", ".join([*BUILT_IN, "ledger"])
+        known = ", ".join([*BUILT_IN, "ledger", "usage"])
         raise ConfigurationError(
             f"group {name!r}: not one of {known}; name one of your own as package.module:attribute"
         )

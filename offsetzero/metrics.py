@@ -146,6 +146,14 @@ STUCK_SECONDS = Rows(
 HANDLER_TIMEOUTS = Counter("offsetzero_handler_timeouts", "Handlers that were given up: too slow", ["group"])
 HANDLERS_LATE = Gauge("offsetzero_handlers_late", "Handlers that were given up and have not ended", ["group"])
 
+# --- usage ----------------------------------------------------------------------------------------
+USAGE_RECENT = Rows(
+    "offsetzero_usage_recent",
+    "What was counted of a tenant in the last five minutes, for the 100 busiest; the members of the group add up",
+    ["tenant", "what"],
+)  # `what` is one of offsetzero.consumers.groups.usage.windows.COUNTS
+USAGE_WINDOWS = Rows("offsetzero_usage_windows", "Windows that this member holds, each of one tenant and partition", [])
+
 # --- providers ------------------------------------------------------------------------------------
 PROVIDER_OPEN = Gauge(
     "offsetzero_provider_open", "Whether the breaker of a provider is open: nobody calls but one probe", ["provider"]
@@ -178,13 +186,14 @@ def remove(metric: Counter | Gauge, *labels: str) -> None:
         metric.remove(*labels)
 
 
-def serve(port: int, host: str = "127.0.0.1", pages: Mapping[str, Page] | None = None) -> int:
+def serve(port: int, host: str = "127.0.0.1", pages: Mapping[str, Callable[..., Any]] | None = None) -> int:
     """Serve `/metrics`, and other pages as JSON, from a thread of its own until the process ends.
 
     Args:
         port: the TCP port; 0 takes a free one.
         host: the address to bind.
-        pages: by path; each is called by the thread of a request.
+        pages: by path; each is called by the thread of a request. One whose path ends with `/` serves all that is one
+            step below it, and is called with the name of the step.
 
     Returns:
         The port that was bound.
@@ -194,11 +203,17 @@ def serve(port: int, host: str = "127.0.0.1", pages: Mapping[str, Page] | None =
     return int(server.server_port)
 
 
-def _application(pages: Mapping[str, Page]) -> Callable[..., Iterable[bytes]]:
+def _page(pages: Mapping[str, Callable[..., Any]], path: str) -> Page | None:
+    head, _, rest = path.rpartition("/")
+    of_many = pages.get(head + "/") if rest else None
+    return pages.get(path) if of_many is None else lambda: of_many(rest)
+
+
+def _application(pages: Mapping[str, Callable[..., Any]]) -> Callable[..., Iterable[bytes]]:
     shown = make_wsgi_app()
 
     def application(environ: Any, start_response: Any) -> Iterable[bytes]:
-        page = pages.get(environ["PATH_INFO"])
+        page = _page(pages, environ["PATH_INFO"])
         if page is None or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return shown(environ, start_response)  # type: ignore[no-any-return]
         is_well, body = page()

@@ -151,6 +151,17 @@ class GroupSettings(_Section):
     """A partition that has lag, does not move and has no reason for that for so long ends the process."""
 
 
+class UsageSettings(_Section):
+    """The group `usage`, and `GET /usage`, which asks it."""
+
+    window_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    """Seconds of one window."""
+    keep_seconds: Annotated[int, Field(ge=1, le=24 * 60 * 60)] = 60 * 60
+    """For how long a window is kept after its end."""
+    urls: list[str] = []
+    """Where the members of the group serve their metrics, all of them, as a JSON array; the API asks them."""
+
+
 class DocumentSettings(_Section):
     """Reading of documents, in child processes of indexer and summariser; what each document may take."""
 
@@ -199,6 +210,7 @@ class Settings(BaseSettings):
     webhooks: WebhookSettings = WebhookSettings()
     groups: GroupSettings = GroupSettings()
     documents: DocumentSettings = DocumentSettings()
+    usage: UsageSettings = UsageSettings()
 
     @field_validator("database_url")
     @classmethod

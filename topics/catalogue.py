@@ -12,7 +12,9 @@ from offsetzero.settings import Settings
 SCHEMAS = "schemas"
 REDRIVE = "redrive"
 DLQ = "dlq"
-_DAY_MS = 24 * 60 * 60 * 1000
+USAGE_CHANGELOG = "usage.changelog"
+_HOUR_MS = 60 * 60 * 1000
+_DAY_MS = 24 * _HOUR_MS
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*", re.ASCII)
 _FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 # A record that fits its source must fit a retry topic and the DLQ with 8 KiB more of headers.
@@ -28,6 +30,7 @@ class Kind(enum.StrEnum):
     RETRY = "retry"
     REDRIVE = "redrive"
     DLQ = "dlq"
+    CHANGELOG = "changelog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,17 @@ TOPICS: tuple[Topic, ...] = (
         key="fingerprint of the schema, hex",
         kind=Kind.SCHEMAS,
     ),
+    Topic(  # windows are kept for at most a day; closed segments of an hour, so that the rest is soon compacted away
+        USAGE_CHANGELOG,
+        config={
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(25 * _HOUR_MS),
+            "segment.ms": str(_HOUR_MS),
+        },
+        key="partition, tenant, start of the window",
+        kind=Kind.CHANGELOG,
+        group="usage",
+    ),
 )
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "indexer": ("documents", "documents.bulk"),
@@ -91,6 +105,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "notifier": ("runs",),
 }
 """The sources of each group that comes with offsetzero."""
+LISTENERS: Mapping[str, tuple[str, ...]] = {"usage": ("documents", "documents.bulk", "runs")}
+"""The sources of those that have no retry topics and no dead letters."""
 
 _declared: dict[str, Topic] = {topic.name: topic for topic in TOPICS}
 

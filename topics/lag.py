@@ -12,7 +12,7 @@ from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster, offsets
 from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
-from offsetzero.topics.catalogue import DLQ, GROUPS
+from offsetzero.topics.catalogue import DLQ, GROUPS, LISTENERS, Kind, find
 from offsetzero.topics.names import Names
 
 # A coordinator that has just started, or moved: it answers a moment later.
@@ -84,7 +84,8 @@ def group_offsets(
         settings: names the cluster.
         group: our name of the group, without namespace.
         topics: what it reads, by our names. By default the declared sources, the group's own topics except
-            its dead letters, what its members are assigned, and whatever it has committed.
+            its dead letters, what its members are assigned, and whatever it has committed; no changelogs,
+            which no group has a position in.
         assigned: topics that its members are assigned, by our names (see `group_state`).
 
     Raises:
@@ -98,6 +99,9 @@ def group_offsets(
     found = offsets.committed(settings, group, asked, stable=False)
     committed = {place: one.offset for place, one in found.items()}
     partitions = {place for place in every if place[0] in wanted or place in committed}
+    if topics is None:
+        changelogs = {name for name in existing if (known := find(name)) is not None and known.kind is Kind.CHANGELOG}
+        partitions = {place for place in partitions if place[0] not in changelogs}
     low = offsets.ends(admin, prefix, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     high = offsets.ends(admin, prefix, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     return [
@@ -162,4 +166,4 @@ def groups(settings: Settings) -> list[str]:
 
 def _topics_of(group: str, existing: Iterable[str]) -> set[str]:
     own = {name for name in existing if name.startswith(f"{group}.") and name != f"{group}.{DLQ}"}
-    return own | set(GROUPS.get(group, ()))
+    return own | set({**GROUPS, **LISTENERS}.get(group, ()))

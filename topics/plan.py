@@ -114,8 +114,8 @@ def make_plan(declared: Sequence[Topic], existing: Mapping[str, TopicState], int
         for topic, state in known
         if topic.partitions > state.partitions
     ]
-    # Retry topics first: a record of a new source partition may need its retry partition at once.
-    grown.sort(key=lambda action: by_name[action.name].kind not in _GROUP_KINDS)
+    # Retry topics and changelogs first: a record of a new source partition may need theirs at once.
+    grown.sort(key=lambda action: by_name[action.name].kind not in _GROUP_KINDS | {Kind.CHANGELOG})
     refusals = [
         *_refused_declarations(declared),
         *_refused_groups(by_name, intent),

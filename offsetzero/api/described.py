@@ -35,6 +35,7 @@ CODES: dict[str, tuple[int, str]] = {
     "internal-error": (500, "the request failed; the error is in the API's log, with this x-request-id"),
     "database-unavailable": (503, "the database does not answer; try again"),
     "not-ready": (503, "the database cannot be used: OperationalError"),
+    "usage-unavailable": (503, "the group usage does not answer; it may be starting: try again"),
     "object-store-unavailable": (503, "the document could not be stored"),
 }
 _EVERYWHERE = ("key-needed", "key-unknown", "internal-error", "database-unavailable")

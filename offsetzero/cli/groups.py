@@ -8,14 +8,19 @@ import sys
 import traceback
 from contextlib import nullcontext
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
+    from offsetzero.consumers.group import ConsumerGroup
     from offsetzero.consumers.groups.ledger import LedgerMember
+    from offsetzero.consumers.groups.usage.member import UsageMember
     from offsetzero.consumers.runtime import GroupRuntime
+    from offsetzero.settings import Settings
     from offsetzero.topics.lag import GroupState, PartitionLag
+
+    Member: TypeAlias = GroupRuntime | LedgerMember | UsageMember
 
 app = typer.Typer(no_args_is_help=True, help="Run a group, see members, offsets and lag, reset positions.")
 
@@ -25,7 +30,7 @@ EXIT_UNFINISHED = 4
 
 @app.command("run")
 def run_group(
-    name: Annotated[str, typer.Argument(help="indexer, summariser, notifier, ledger, or package.module:attribute")],
+    name: Annotated[str, typer.Argument(help="indexer, summariser, notifier, ledger, usage, or module:attribute")],
 ) -> None:
     """Run one member of a consumer group until SIGTERM or Ctrl-C.
 
@@ -39,16 +44,16 @@ def run_group(
     from offsetzero.cli.app import report
     from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
-    from offsetzero.consumers.groups import ledger
-    from offsetzero.consumers.runtime import GroupRuntime
+    from offsetzero.consumers.groups import ledger, usage
 
-    group = registry.load(name) if name != ledger.NAME else None  # which has a loop of its own
-    config = settings.load(needs=frozenset({"kafka", "database"} if group is None or group.database else {"kafka"}))
+    group = registry.load(name) if name not in (ledger.NAME, usage.NAME) else None  # which have loops of their own
+    needs_database = group.database if group else name == ledger.NAME
+    config = settings.load(needs=frozenset({"kafka", "database"} if needs_database else {"kafka"}))
     logs.configure(process=group.name if group else name, form=config.log_format, level=config.log_level)
-    runtime = GroupRuntime(group, config) if group else ledger.LedgerMember(config)
+    runtime, pages = _member(name, group, config)
     spare_the_collector()
     _stop_on_signals(runtime, config.groups.drain_seconds)
-    serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime)})
+    serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime), **pages})
     try:
         with catching_up.shown(runtime, runtime.name) if isinstance(runtime, GroupRuntime) else nullcontext():
             left = runtime.run()
@@ -59,12 +64,28 @@ def run_group(
     _end(EXIT_UNFINISHED if left else 0)
 
 
-def _alive(runtime: "GroupRuntime | LedgerMember") -> tuple[bool, dict[str, Any]]:
+def _member(name: str, group: "ConsumerGroup | None", config: "Settings") -> "tuple[Member, dict[str, Any]]":
+    """The member, and what it serves besides what all do."""
+    if group is not None:
+        from offsetzero.consumers.runtime import GroupRuntime
+
+        return GroupRuntime(group, config), {}
+    from offsetzero.consumers.groups import ledger
+
+    if name == ledger.NAME:
+        return ledger.LedgerMember(config), {}
+    from offsetzero.consumers.groups.usage.member import UsageMember
+
+    member = UsageMember(config)
+    return member, {"/usage/": member.of_tenant}
+
+
+def _alive(runtime: "Member") -> tuple[bool, dict[str, Any]]:
     health = runtime.health()
     return health.alive, health.body
 
 
-def _ready(runtime: "GroupRuntime | LedgerMember") -> tuple[bool, dict[str, Any]]:
+def _ready(runtime: "Member") -> tuple[bool, dict[str, Any]]:
     health = runtime.health()
     return health.ready, health.body
 
@@ -210,7 +231,7 @@ def _row(state: "GroupState", offsets: "list[PartitionLag]") -> dict[str, Any]:
     }
 
 
-def _stop_on_signals(runtime: "GroupRuntime | LedgerMember", drain_seconds: float) -> None:
+def _stop_on_signals(runtime: "Member", drain_seconds: float) -> None:
     asked = False
 
     def say(text: str) -> None:  # not through a file object, which the signal may have interrupted

@@ -1,6 +1,7 @@
 """All parts of offsetzero on one machine, as `up` and `demo` run them: started together, stopped in order."""
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ from offsetzero.errors import ServerError
 from offsetzero.metrics import LAG_RECORDS
 from offsetzero.settings import PREFIX, Settings
 
-GROUPS = ("indexer", "summariser", "notifier", "ledger")
+GROUPS = ("indexer", "summariser", "notifier", "ledger", "usage")
 
 
 class Stack:
@@ -209,6 +210,10 @@ class Stack:
     def _plan(self) -> list[Process]:
         loopback = {PREFIX + "API__HOST": ports.HOST, PREFIX + "METRICS_HOST": ports.HOST}
 
+        relay, *others = ports.free(1 + len(GROUPS))
+        by_group = dict(zip(GROUPS, others, strict=True))
+        usage_url = json.dumps([f"http://{ports.HOST}:{by_group['usage']}"])
+
         def process(name: str, arguments: tuple[str, ...], port: int, works_when: str = "") -> Process:
             api = name == "api"
             return Process(
@@ -216,18 +221,17 @@ class Stack:
                 arguments,
                 port=port,
                 port_setting="API__PORT" if api else "METRICS_PORT",
-                movable=not api or self._any_port,
+                movable=name != "usage" and (not api or self._any_port),  # the API has been told where usage is
                 path="/readyz" if api else "/metrics",
                 works_when=works_when,
-                environment={**self._environment, **loopback},
+                environment={PREFIX + "USAGE__URLS": usage_url, **self._environment, **loopback},
                 log=self.home / "logs" / f"{name}.log",
                 hold=(self._lock.fileno(),),
                 report=self._report,
             )
 
-        relay, *others = ports.free(1 + len(GROUPS))
         planned = [process("api", ("api",), self._api_port), process("relay", ("relay",), relay)]
-        for name, port in zip(GROUPS, others, strict=True):
+        for name, port in by_group.items():
             lag = f'{next(iter(LAG_RECORDS.describe())).name}{{group="{name}"'  # there is one for each partition it has
             planned.append(process(name, ("groups", "run", name), port, lag))
         return planned

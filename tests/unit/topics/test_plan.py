@@ -111,7 +111,7 @@ GROWN = [replace(topic, partitions=8) if topic.partitions == 6 else topic for to
 
 def test_adding_partitions_needs_permission() -> None:
     plan = make_plan(GROWN, EXISTING, INTENT)
-    assert len(plan.refusals) == len(plan.actions) == 15
+    assert len(plan.refusals) == len(plan.actions) == 16
     assert all("--allow-rekey" in refusal for refusal in plan.refusals)
 
 
