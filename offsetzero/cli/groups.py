@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from offsetzero.settings import Settings
     from offsetzero.topics.lag import GroupState, PartitionLag
 
+    Shown: TypeAlias = AbstractContextManager[None]
     Member: TypeAlias = GroupRuntime | LedgerMember | UsageMember
 
 app = typer.Typer(no_args_is_help=True, help="Run a group, see members, offsets and lag, reset positions.")
@@ -40,7 +41,6 @@ def run_group(
     tells so.
     """
     from offsetzero import logs, settings
-    from offsetzero.cli import catching_up
     from offsetzero.cli.app import report
     from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
@@ -50,12 +50,12 @@ def run_group(
     needs_database = group.database if group else name == ledger.NAME
     config = settings.load(needs=frozenset({"kafka", "database"} if needs_database else {"kafka"}))
     logs.configure(process=group.name if group else name, form=config.log_format, level=config.log_level)
-    runtime, pages = _member(name, group, config)
+    runtime, pages, shown = _member(name, group, config)
     spare_the_collector()
     _stop_on_signals(runtime, config.groups.drain_seconds)
     serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime), **pages})
     try:
-        with catching_up.shown(runtime, runtime.name) if isinstance(runtime, GroupRuntime) else nullcontext():
+        with shown:
             left = runtime.run()
     except Exception as error:
         if not report(error):
@@ -64,20 +64,22 @@ def run_group(
     _end(EXIT_UNFINISHED if left else 0)
 
 
-def _member(name: str, group: "ConsumerGroup | None", config: "Settings") -> "tuple[Member, dict[str, Any]]":
-    """The member, and what it serves besides what all do."""
+def _member(name: str, group: "ConsumerGroup | None", config: "Settings") -> "tuple[Member, dict[str, Any], Shown]":
+    """The member, what it serves besides what all do, and what is shown while it runs."""
     if group is not None:
+        from offsetzero.cli import catching_up
         from offsetzero.consumers.runtime import GroupRuntime
 
-        return GroupRuntime(group, config), {}
+        runtime = GroupRuntime(group, config)
+        return runtime, {}, catching_up.shown(runtime, runtime.name)
     from offsetzero.consumers.groups import ledger
 
     if name == ledger.NAME:
-        return ledger.LedgerMember(config), {}
+        return ledger.LedgerMember(config), {}, nullcontext()
     from offsetzero.consumers.groups.usage.member import UsageMember
 
     member = UsageMember(config)
-    return member, {"/usage/": member.of_tenant}
+    return member, {"/usage/": member.of_tenant}, nullcontext()
 
 
 def _alive(runtime: "Member") -> tuple[bool, dict[str, Any]]:
