@@ -147,6 +147,10 @@ class Order:
             return None  # one that runs ends by itself
         return known
 
+    def leads(self, copy: Copy) -> bool:
+        """Whether nothing of its lane comes before a copy that was taken in: if so, whose turn it is may be new."""
+        return self._lanes[copy.lane][0].origin >= copy.origin
+
     def first(self, lane: Lane) -> Copy | None:
         """The copy whose turn it is; None when there is none, or one is out."""
         if lane in self._out or (heap := self._lanes.get(lane)) is None:

@@ -30,6 +30,7 @@ class Tiers:
         self._clock = clock
         self._limit = limit
         self._room = 0
+        self._now, self._now_ms = 0.0, 0  # of the batch
         self._copies: list[Copy] = []
         self._again: list[tuple[Copy, Record]] = []
         self._rereading: dict[OwnedPartition, int] = {}  # up to which offset
@@ -37,6 +38,7 @@ class Tiers:
     def begin(self) -> None:
         """A batch of records follows."""
         self._room = self._limit - self._dispatcher.waiting_bytes
+        self._now, self._now_ms = self._clock.monotonic(), self._clock.now_ms()
 
     def read(self, stay: OwnedPartition, message: Any, headers: RawHeaders) -> None:
         """A record of a retry partition was read, for the first time or again."""
@@ -84,10 +86,9 @@ class Tiers:
         """When a retry record is due, monotonic; no later than was meant when it was appended (clock steps)."""
         if mark is None or not mark.version[2]:
             return 0.0
-        now = self._clock.monotonic()
         if (meant := mark.version[2] - timestamp_ms) > retry_headers.MAX_WAIT_MS:
-            return now  # nobody appends such a copy: it is read at once, and turns out to be poison
-        return now + min(mark.version[2] - self._clock.now_ms(), meant) / 1000
+            return self._now  # nobody appends such a copy: it is read at once, and turns out to be poison
+        return self._now + min(mark.version[2] - self._now_ms, meant) / 1000
 
     def _read_again(
         self, stay: OwnedPartition, offset: int, message: Any, headers: RawHeaders, mark: Mark | None
@@ -107,7 +108,8 @@ class Tiers:
             return Copy(_order(stay, stay.topic_id.encode()), offset, offset, UNMOVED, stay, offset)
         lane = self._dispatcher.lane(message.key(), mark.origin)
         due = self.due(mark, message.timestamp()[1])
-        return Copy(_order(stay, mark.topic_id), lane, mark.origin, mark.version, stay, offset, due)
+        order = stay.orders.get(mark.topic_id) or _order(stay, mark.topic_id)
+        return Copy(order, lane, mark.origin, mark.version, stay, offset, due)
 
 
 def _order(stay: OwnedPartition, topic_id: bytes) -> Order:

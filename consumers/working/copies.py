@@ -45,7 +45,7 @@ class Copies:
             self._orders[copy.order] = None
             if unread is not None:
                 self._finish_unread(unread)
-            if unread is not copy:
+            if unread is not copy and copy.order.leads(copy):
                 self._offer(copy.order, copy.lane, now)
 
     def expect(self, order: Order, lane: Lane, origin: int, version: Version) -> None:
