@@ -16,7 +16,7 @@ from typing import Any
 import platformdirs
 import report
 from measure import Bench, say
-from rows import cost, effect, keys, noop, pauses, poison, replay, waiting
+from rows import cost, effect, failing, keys, noop, pauses, poison, replay, waiting
 from venvs import Venvs
 
 from servers import servers
@@ -27,6 +27,7 @@ ROWS: dict[str, ModuleType] = {
     "waiting": waiting,
     "effect": effect,
     "poison": poison,
+    "failing": failing,
     "pauses": pauses,
     "cost": cost,
     "replay": replay,

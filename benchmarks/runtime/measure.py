@@ -78,6 +78,11 @@ class Bench:
         say(f"{count:,} events written in {seconds:.1f} s")
         return name
 
+    def load(self, name: str, rate: int, window: float, windows: int, kind: str) -> list[str]:
+        """The command that publishes a steady load to a topic; see `load.py`."""
+        script = str(Path(__file__).parent / "load.py")
+        return [sys.executable, script, self.servers.bootstrap, name, str(rate), str(window), str(windows), kind]
+
     def remove_topics(self) -> None:
         """Remove this run's topics: the broker may be one that stays."""
         if self._filled:

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 
 import ours
-from terms import KEYS, Meter, arguments, report
+from terms import Meter, arguments, read_stamp, report
 
 from offsetzero.consumers.context import Context
 from offsetzero.schemas.documents import DocumentUploaded
@@ -29,10 +29,10 @@ def note(event: DocumentUploaded, ctx: Context) -> None:
 
 
 counted = ours.run(group, args, meter)
-begin = min(sent for sent, _ in found) // KEYS
+begin = read_stamp(min(number for number, _ in found))[0]
 waits: dict[int, list[float]] = defaultdict(list)
 for number, came in found:
-    sent, key = divmod(number, KEYS)
+    sent, key, _ = read_stamp(number)
     window, into = divmod((sent - begin) / 1e6, args.window)
     if key >= args.healthy and window >= WARM and into >= SETTLE:
         waits[int(window)].append((came - sent) / 1000)

@@ -28,6 +28,24 @@ NUMBER = "size_bytes"
 _schema = parse_schema(json.loads(SCHEMA.read_text()))
 
 
+def stamped(sent_us: int, key: int, fails: int = 0) -> int:
+    """What an event of a steady load carries as its number.
+
+    Args:
+        sent_us: the monotonic time (one clock for all processes) at which it was published.
+        key: the number of its key.
+        fails: how many attempts of it are to fail, below 10.
+    """
+    return (sent_us * 10 + fails) * KEYS + key
+
+
+def read_stamp(number: int) -> tuple[int, int, int]:
+    """The arguments of `stamped`."""
+    rest, key = divmod(number, KEYS)
+    sent_us, fails = divmod(rest, 10)
+    return sent_us, key, fails
+
+
 def arguments(**more: dict[str, Any]) -> argparse.Namespace:
     """The command line of a contestant.
 

@@ -1,8 +1,6 @@
 """One record in a hundred cannot be read: what that does to the keys whose records can."""
 
 import subprocess
-import sys
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -29,11 +27,10 @@ def measure(bench: Bench) -> dict[str, Any]:
     runs = []
     for turn in range(bench.repetitions):
         topic = bench.topic(f"poison{turn}", PARTITIONS, 0)
-        load = [str(Path(__file__).parents[1] / "load.py"), bench.servers.bootstrap, topic]
-        command = [sys.executable, *load, str(RATE), str(WINDOW), str(windows)]
+        command = bench.load(topic, RATE, WINDOW, windows, "poison")
         run = bench.run(contestant, topic, total - bad, lambda: subprocess.run(command, check=True))  # noqa: B023
         namespace = topic.removesuffix("documents")
-        dead = _records(bench.servers.bootstrap, f"{namespace}{run['group']}.dlq", PARTITIONS)
+        dead = records(bench.servers.bootstrap, f"{namespace}{run['group']}.dlq", PARTITIONS)
         if dead != bad:
             run["problems"].append(f"{dead:,} dead letters, {bad:,} events were poison")
         runs.append(run)
@@ -48,7 +45,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _records(bootstrap: str, topic: str, partitions: int) -> int:
+def records(bootstrap: str, topic: str, partitions: int) -> int:
     """How many records a topic holds."""
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-look"})
     ends = [client.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in range(partitions)]
