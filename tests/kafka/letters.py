@@ -13,6 +13,7 @@ from offsetzero.clock import SYSTEM
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.records import build
 from offsetzero.retry import headers as retry_headers
+from offsetzero.retry import pointers
 from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas.codec import Codec
@@ -26,7 +27,7 @@ SOURCE_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter to write; `offset` is that of its origin."""
+    """One dead letter to write; `offset` is that of its origin, which has it no more: a `pointer` leads nowhere."""
 
     offset: int
     partition: int = 0
@@ -39,6 +40,7 @@ class Letter:
     redrive_no: int = 0
     event_id: UUID = field(default_factory=uuid4)
     failed_at_ms: int = 0
+    pointer: bool = False
 
 
 def make_topics(settings: Settings, group: str, partitions: int = 2) -> None:
@@ -57,11 +59,12 @@ def write(settings: Settings, group: str, letters: Sequence[Letter], partitions:
             record = build(codec, event, {"event_id": one.event_id, "source": "/test"})
             origin = Origin(SOURCE_ID, "documents", one.partition, one.offset)
             hop = Hop(origin, one.attempt, 3, 0, one.redrive_no, 1_700_000_000_000)
+            headers = retry_headers.write(record.headers, hop, one.failure, group)
             producer.produce(
                 topic,
                 key=record.key,
-                value=record.value,
-                headers=retry_headers.write(record.headers, hop, one.failure, group),
+                value=pointers.VALUE if one.pointer else record.value,
+                headers=pointers.write(headers, record.value) if one.pointer else headers,
                 partition=one.partition,
                 timestamp_ms=one.failed_at_ms or SYSTEM.now_ms(),
             )

@@ -5,12 +5,14 @@ import re
 import secrets
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 from commands import CommandsHere
 from kafka import letters
+from kafka.conftest import uploaded
 from kafka.letters import Letter
 from kafka.test_ledger import delete_topic
 
@@ -351,6 +353,27 @@ def test_statuses_follow_from_the_topics_and_the_audit_alone(
     assert statuses(offsetzero, "audit") == wanted
     shown = json.loads(offsetzero("dlq", "show", "audit", str(ids[0]), "--json").stdout)
     assert [(one["status"], one["redriven"]) for one in shown["history"]] == [("resolved", 0)]
+
+
+def test_a_pointer_to_what_is_gone_is_sent_only_when_somebody_has_said_what_it_is(
+    settings: Settings, offsetzero: CommandsHere, tmp_path: Path
+) -> None:
+    lost = Letter(0, pointer=True)
+    letters.write(settings, "audit", [lost, Letter(1)])
+    said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "again").stdout
+    assert "1 dead letter sent to audit, 1 are not in the log any more and stay open" in said
+    assert letters.origins(letters.redriven(settings, "audit")) == [(0, 1)]
+    assert statuses(offsetzero, "audit") == {"0/0": "open", "0/1": "redriven"}
+    shown = json.loads(offsetzero("dlq", "show", "audit", "0/0", "--json").stdout)
+    assert "its source has it no more" in shown["payload_unreadable"]
+    file = tmp_path / "payload.json"
+    file.write_text(uploaded(lost.document_id, None, "again.pdf").model_dump_json())
+    offsetzero("dlq", "edit", "audit", "0/0", "--file", str(file), "--why", "from its sender")
+    offsetzero("dlq", "redrive", "audit", "0/0", "--why", "mended")
+    sent = letters.redriven(settings, "audit")[-1]
+    assert sent["oz_origin"] == f"{letters.SOURCE_ID}/0/0"
+    assert "oz_pointer" not in sent
+    assert statuses(offsetzero, "audit") == {"0/0": "redriven", "0/1": "redriven"}
 
 
 def test_what_is_not_in_the_log_any_more_is_known_and_not_sent(settings: Settings, offsetzero: CommandsHere) -> None:
