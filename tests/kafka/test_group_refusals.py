@@ -2,22 +2,32 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka.conftest import RunningGroup, await_dead_letters, uploaded
 
+from broker_config import BROKER
 from offsetzero import DeadLetter, Transient, metrics
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import PauseReason
 from offsetzero.consumers.watching.health import Phase
+from offsetzero.embedded.kafka import Kafka
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
-from offsetzero.topics import cluster, lag
+from offsetzero.topics import catalogue, cluster, lag
 from offsetzero.topics.admin import answer, client
 from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
@@ -50,6 +60,29 @@ def limit(settings: Settings, size: int) -> None:
         pass_by(5.0)
 
 
+def forbid(settings: Settings) -> None:
+    admin = client(settings)
+    for topic in ("audit.retry-1s", "audit.dlq"):
+        rules = [_rule(settings, topic, AclOperation.ALL, AclPermissionType.ALLOW)]  # or the topic is closed altogether
+        rules.append(_rule(settings, topic, AclOperation.WRITE, AclPermissionType.DENY))
+        for made in admin.create_acls(rules).values():
+            answer(made, f"rule of {topic}")
+
+
+def permit(settings: Settings) -> None:
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    admin = client(settings)
+    answer(admin.delete_acls([every])[every], "rules")
+
+
+def _rule(settings: Settings, topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    name = Names(settings.kafka.namespace).topic(topic)
+    pattern = ResourcePatternType.LITERAL
+    return AclBinding(ResourceType.TOPIC, name, pattern, "User:ANONYMOUS", "*", operation, permission)
+
+
 def pass_by(seconds: float) -> None:
     deadline = SYSTEM.monotonic() + seconds
     wait_until(lambda: SYSTEM.monotonic() > deadline, seconds + 5, what="time")
@@ -58,6 +91,7 @@ def pass_by(seconds: float) -> None:
 WAYS: dict[str, tuple[Callable[[Settings], None], Callable[[Settings], None]]] = {
     "deleted": (lambda settings: delete(settings, "audit.dlq"), make_again),
     "refused": (lambda settings: limit(settings, 100), lambda settings: limit(settings, 1_000_000)),
+    "forbidden": (forbid, permit),
 }
 
 
@@ -91,6 +125,37 @@ def test_a_partition_rests_while_what_follows_from_its_failure_is_not_taken(
 
     (A retry topic that is deleted stops the group: test_group_positions.)
     """
+    _rests(settings, running, way, failure, kind)
+
+
+@pytest.mark.parametrize("failure", [DeadLetter("looks-odd"), Transient("busy")], ids=str)
+def test_a_partition_rests_while_nobody_may_write_what_follows_from_its_failure(
+    guarded: Settings, running: Running, failure: Exception
+) -> None:
+    _rests(guarded, running, "forbidden", failure, "database")
+
+
+@pytest.fixture(scope="module")
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker of its own, which looks at rules where there are any; its address."""
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with Kafka(tmp_path_factory.mktemp("guarded"), config={**BROKER, **rules}) as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture
+def guarded(settings: Settings, guarded_broker: str) -> Settings:
+    """Settings of the test, on that broker."""
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": guarded_broker})
+    made = settings.model_copy(update={"kafka": kafka})
+    cluster.ensure(made, [topic.resolved(made) for topic in catalogue.TOPICS])
+    return made
+
+
+def _rests(settings: Settings, running: Running, way: str, failure: Exception, kind: str) -> None:
     audit = ConsumerGroup("audit", tiers=TIERS, transactional=kind == "transactional")
     calls: list[str] = []
     applied: list[str] = []
@@ -103,7 +168,7 @@ def test_a_partition_rests_while_what_follows_from_its_failure_is_not_taken(
         applied.append(event.name)
 
     take_away, bring_back = WAYS[way]
-    with running(audit) as member, Publisher(settings) as publisher:
+    with running(audit, settings) as member, Publisher(settings) as publisher:
         publisher.publish(uploaded(name="before")).result(10)
         wait_until(lambda: applied == ["before"], what="the first record")
         take_away(settings)
