@@ -1,4 +1,4 @@
-"""`offsetzero log`: records decoded, and kept: show, tail, export, import."""
+"""`offsetzero log`: records decoded, and kept: show, tail, export, import, archive."""
 
 import os
 import signal
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offsetzero.cli import log_files
+from offsetzero.cli import log_archive, log_files
 
 if TYPE_CHECKING:
     from offsetzero.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Records decoded, and kept: show, tail, export, import.")
+app = typer.Typer(no_args_is_help=True, help="Records decoded, and kept: show, tail, export, import, archive.")
 app.command("export")(log_files.export)
 app.command("import")(log_files.import_file)
+app.command("archive")(log_archive.archive)
+app.command("missing")(log_archive.missing)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, by the name that `topics list` shows.")]
 AsJson = Annotated[bool, typer.Option("--json", help="A JSON object for each record, one a line.")]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from offsetzero.topics.catalogue import Topic
     from offsetzero.topics.plan import Plan
 
-app = typer.Typer(no_args_is_help=True, help="Declared and existing topics: plan, apply, list.")
+app = typer.Typer(no_args_is_help=True, help="Declared and existing topics: plan, apply, list, describe.")
 
 _DIFFERENT = 3
 
@@ -115,6 +116,42 @@ def list_topics(group: Group = None, module: Module = None, as_json: AsJson = Fa
     lines.show(columns, shown, first=5, right={"partitions"})
 
 
+@app.command()
+def describe(
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, by the name that `topics list` shows.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what a topic keeps and for how long, and what each of its partitions still has.
+
+    Example: offsetzero topics describe documents
+    """
+    from offsetzero import settings as settings_module
+    from offsetzero.cli import rows as lines
+    from offsetzero.topics import cluster, retained
+
+    settings = settings_module.load(needs=frozenset({"kafka"}))
+    parts = retained.retained(settings, name)
+    config = cluster.read(settings, [name])[name].config
+    kept = {"retention": _kept(config), "cleanup": config.get("cleanup.policy", "delete")}
+    shown = [
+        {
+            "partition": one.partition,
+            "deleted": one.missing,
+            "first": one.low,
+            "since": one.since.isoformat() if one.since else None,
+            "end": one.end,
+        }
+        for one in parts
+    ]
+    if as_json:
+        typer.echo(json.dumps({"topic": name, **kept, "partitions": shown}, indent=2))
+        return
+    typer.echo(f"{name} keeps: {kept['retention']} (cleanup.policy {kept['cleanup']})")
+    columns = ("partition", "deleted", "first", "end", "since")
+    texts = [["-" if one[column] is None else str(one[column]) for column in columns] for one in shown]
+    lines.show(columns, texts, right={"partition", "deleted", "first", "end"})
+
+
 def _sources(own: list[str] | None, modules: list[str] | None) -> dict[str, tuple[str, ...]]:
     """The sources of every group: those that come with offsetzero, and the user's own; their topics are declared."""
     from offsetzero.imports import import_module
@@ -149,7 +186,6 @@ def _plan(settings: "Settings", sources: dict[str, tuple[str, ...]], allow_rekey
 
 
 def _row(topic: "Topic", partitions: int | None) -> dict[str, Any]:
-    retention = topic.config.get("retention.ms")
     cleanup = topic.config.get("cleanup.policy", "delete")
     return {
         "topic": topic.name,
@@ -157,11 +193,21 @@ def _row(topic: "Topic", partitions: int | None) -> dict[str, Any]:
         "group": topic.group,
         "partitions": partitions,
         "declared_partitions": topic.partitions,
-        "retention": _days(retention) if "compact" not in cleanup else "last of a key",
+        "retention": _kept(topic.config),
         "cleanup": cleanup,
         "key": topic.key,
         "event_types": list(topic.event_types),
     }
+
+
+def _kept(config: Mapping[str, str]) -> str:
+    """How long records are kept, in words."""
+    size = config.get("retention.bytes", "-1")
+    times = _days(config.get("retention.ms"))
+    cleanup = config.get("cleanup.policy", "delete")
+    if "compact" in cleanup:
+        return "last of a key" + (f", for {times}" if "delete" in cleanup else "")
+    return times if size == "-1" else f"{times}, at most {int(size):,} bytes of a partition"
 
 
 def _days(retention_ms: str | None) -> str:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import IO
 
 import obstore
+from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore, from_url
 
 from offsetzero.errors import OffsetzeroError
@@ -46,6 +47,44 @@ class Objects:
             await obstore.delete_async(self._store, key)
         except FileNotFoundError:
             return
+
+    def write(self, key: str, file: IO[bytes]) -> None:
+        """Store a file from where it stands; visible only when it is complete. Blocks."""
+        obstore.put(self._store, key, file, chunk_size=_PART, max_concurrency=2)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Store an object that is not there yet.
+
+        Returns:
+            False when it was there: of many who try at once, one succeeds.
+        """
+        try:
+            obstore.put(self._store, key, content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def read(self, key: str) -> bytes:
+        """A small object, whole.
+
+        Raises:
+            ObjectMissing: it is not there.
+        """
+        try:
+            return bytes(obstore.get(self._store, key).bytes())
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"{self.uri(key)}: no such object") from error
+
+    def remove(self, key: str) -> None:
+        """As `delete`; blocks."""
+        try:
+            obstore.delete(self._store, key)
+        except FileNotFoundError:
+            return
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with a prefix of whole folders, in order."""
+        return sorted(meta["path"] for page in obstore.list(self._store, prefix) for meta in page)
 
     def download(self, uri: str, file: IO[bytes], limit: int) -> None:
         """Write an object to a file, a megabyte at a time.
