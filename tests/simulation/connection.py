@@ -29,6 +29,20 @@ class SimConnection(psycopg.Connection[Any]):
         self._process = process
         self._transaction: Transaction | None = None
         self._failed = False
+        self._commits_each = False
+
+    @property
+    def autocommit(self) -> bool:
+        return self._commits_each
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        assert self._transaction is None
+        self._commits_each = value
+
+    @property
+    def closed(self) -> bool:
+        return False
 
     @property
     def info(self) -> Any:
@@ -39,9 +53,12 @@ class SimConnection(psycopg.Connection[Any]):
 
     def execute(self, query: bytes | str, parameters: Sequence[Any] = ()) -> Any:
         self._baton.step()
-        transaction = self._alive()
         text = query.decode() if isinstance(query, bytes) else query
-        rows: list[tuple[Any, ...]] = []
+        if self._commits_each:
+            rows = self._commit_alone(text, tuple(parameters))
+            return SimpleNamespace(description=True, fetchall=lambda: rows, rowcount=len(rows))
+        transaction = self._alive()
+        rows = []
         if text == processed._INSERT:
             *key, outcome = parameters
             got = self._database.claim(transaction, tuple(key), outcome)
@@ -58,8 +75,8 @@ class SimConnection(psycopg.Connection[Any]):
             self._baton.say(f"claims {' '.join(row[1] for row in rows) or 'nothing'} as {outcome}")
         elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM, starts._ENTER):
             rows = self._database.starts.answer(text, parameters)
-        elif text in (crash_marks._OPEN, crash_marks._CLOSE):
-            rows = self._database.marks.answer(text, parameters)
+        elif text == crash_marks._CLOSE:
+            transaction.closed.append(tuple(parameters))
         elif text == holds._INSERT:
             self._database.place(transaction, parameters)
             self._baton.say(f"holds {parameters[5]!r} at {parameters[4]} of {parameters[2]}")
@@ -75,6 +92,24 @@ class SimConnection(psycopg.Connection[Any]):
         elif text != "SELECT 1":
             raise AssertionError(f"the simulated database does not know: {text}")
         return SimpleNamespace(description=True, fetchall=lambda: rows, rowcount=len(rows))
+
+    def _commit_alone(self, text: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """A mark, opened or closed by a statement that is a transaction of its own."""
+        answer = Answer.LOST if self._database.away else self._world.faults.answer("transaction")
+        if answer is Answer.LOST:
+            raise psycopg.OperationalError("the connection is lost")
+        rows: list[tuple[Any, ...]] = []
+        if text == crash_marks._OPEN:
+            member, *key = parameters
+            if self._database.has_outcome(tuple(key)) is None:
+                rows = [(self._database.marks.open(member, tuple(key)),)]
+        elif text == crash_marks._CLOSE:
+            self._database.marks.close(parameters)
+        else:
+            raise AssertionError(f"the simulated database does not commit this alone: {text}")
+        if answer is not Answer.OK:
+            raise psycopg.OperationalError("the connection is lost")
+        return rows
 
     @contextmanager
     def transaction(self) -> Generator[None]:

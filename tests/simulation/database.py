@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from offsetzero.store import crash_marks, starts
+from offsetzero.store import starts
 from simulation.baton import Process, Task
 from simulation.world import World
 
@@ -26,6 +26,7 @@ class Transaction:
     outcomes: dict[Key, str] = field(default_factory=dict)
     effects: list[str] = field(default_factory=list)
     holds: list[Callable[[Holds], None]] = field(default_factory=list)
+    closed: list[Key] = field(default_factory=list)
     waits_for: "Transaction | None" = None
     over: bool = False
     waiting: list[Task] = field(default_factory=list)
@@ -58,21 +59,19 @@ class Starts:
 
 
 class Marks:
-    """The table `crash_marks`; its short transactions are taken for statements."""
+    """The table `crash_marks`."""
 
     def __init__(self) -> None:
         self._rows: dict[Key, tuple[str, int]] = {}
 
-    def answer(self, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        key = tuple(parameters[:5])
-        if text == crash_marks._CLOSE:
-            self._rows.pop(key, None)
-            return []
-        member = parameters[5]
+    def open(self, member: str, key: Key) -> int:
         before, crashes = self._rows.get(key, (member, 0))
         crashes += before != member
         self._rows[key] = member, crashes
-        return [(crashes,)]
+        return crashes
+
+    def close(self, key: Key) -> None:
+        self._rows.pop(key, None)
 
 
 class SimDatabase:
@@ -110,6 +109,8 @@ class SimDatabase:
                 self._world.laws.ends(key[3], outcome, key[4])
             for change in transaction.holds:
                 change(self.holds)
+            for key in transaction.closed:
+                self.marks.close(key)
             for event_id in transaction.effects:
                 self._world.laws.effect(event_id)
         for task in transaction.waiting:
