@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from offsetzero.consumers.projection import MAX_NAME
 from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.failures import Failure
@@ -109,6 +110,23 @@ def check_rules(group: str, rules: Any) -> None:
             problems.append(f"group {group}: rules: {rule!r} for {error.__name__} is neither a class nor a function")
         elif not isinstance(rule, type):
             check_function(group, f"rule for {error.__name__}", rule, ("error",), sync=True)
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def check_projection(group: str, *, database: bool, start: str) -> None:
+    """See that a group can be a projection.
+
+    Raises:
+        ConfigurationError: it cannot, with all reasons.
+    """
+    problems = []
+    if not database:
+        problems.append(f"group {group}: a projection is in the database: it does not go with database=False")
+    if start != "earliest":
+        problems.append(f"group {group}: a projection is made from the beginning: it does not go with start={start!r}")
+    if len(group) > MAX_NAME:
+        problems.append(f"group {group}: the name of a projection has {MAX_NAME} characters at most")
     if problems:
         raise ConfigurationError(problems)
 

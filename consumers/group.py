@@ -10,9 +10,11 @@ from offsetzero.consumers.declaring import (
     check_event,
     check_function,
     check_limits,
+    check_projection,
     check_rules,
     check_transactional,
 )
+from offsetzero.consumers.projection import Projection
 from offsetzero.consumers.working.atwork import limited
 from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
@@ -89,6 +91,7 @@ class ConsumerGroup:
             (`release`), or wait until an operator has redriven or discarded it (`hold`; needs the database).
         attempts: how often a transient failure is tried in the process, a second apart, before its record goes to a
             retry tier; each try is the same `ctx.attempt`.
+        projection: the tables that the group makes of its log, to be made anew from offset zero; see `Projection`.
         rules: what failures are, by the class of the exception: a class of the taxonomy, or a function that makes a
             failure of the exception, or returns None: `{QuotaError: Throttled}`. See `offsetzero.retry.classify`.
 
@@ -113,6 +116,7 @@ class ConsumerGroup:
         ordering: Literal["key", "none"] = "key",
         on_dead_letter: Literal["release", "hold"] = "release",
         attempts: int = 1,
+        projection: Projection | None = None,
         rules: Rules = NO_RULES,
     ) -> None:
         if not _NAME.fullmatch(name):
@@ -149,6 +153,8 @@ class ConsumerGroup:
                 f"group {name}: on_dead_letter='hold' needs the database, where what is held is kept, and the order of"
                 " keys: it does not go with database=False, transactional=True, ordering='none' or per_key over 1"
             )
+        if projection is not None:
+            check_projection(name, database=database, start=start)
         if start == "latest" and not database:
             raise ConfigurationError(
                 f"group {name}: start='latest' needs the database: only a row there tells a new group from one whose"
@@ -164,6 +170,7 @@ class ConsumerGroup:
         self.start = start
         self.ordering = ordering
         self.on_dead_letter = on_dead_letter
+        self.projection = projection
         self.rules = dict(rules)
         self.routes: dict[str, Route] = {}
         self.tombstones: Route | None = None

@@ -1,5 +1,6 @@
 """A delivered record, and the partition that it was delivered from."""
 
+import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
@@ -158,8 +159,8 @@ class OwnedPartition:
     """One stay of a partition with this member: from its assignment to its revocation, or to that of a sibling.
 
     A partition that is revoked and assigned again gets a new object, so that whatever still points to the old one
-    (a running handler, a late result) changes nothing. Only the polling thread calls the methods; `Record.done`
-    and `active` may be read and set by any thread.
+    (a running handler, a late result) changes nothing. Only the polling thread calls the methods, but for
+    `position_after`; `Record.done` and `active` may be read and set by any thread.
 
     Attributes:
         active: whether its records may be begun.
@@ -175,6 +176,7 @@ class OwnedPartition:
         cursor: what is read next of a retry partition while some of it is read again; else that is `position`.
         until: of a retry partition, how far it must have been read before its sources are.
         name: of this stay, in the database; empty in a group without one.
+        kept: the position that the database has or was asked to have; None where it keeps none.
         has_left: whether the end of this stay was committed.
         suspects_end: the offset behind those that may have ended the process of the member before, 0 for none.
         due: when its last record may run (monotonic seconds), where none may before those ahead of it.
@@ -183,6 +185,7 @@ class OwnedPartition:
     __slots__ = (
         "_forgotten",
         "_kept",
+        "_shortening",
         "_undone",
         "active",
         "committed",
@@ -190,6 +193,7 @@ class OwnedPartition:
         "due",
         "gone",
         "has_left",
+        "kept",
         "name",
         "order",
         "orders",
@@ -225,6 +229,8 @@ class OwnedPartition:
         self.name = ""
         self.has_left = False
         self.suspects_end = 0
+        self.kept: int | None = None
+        self._shortening = threading.Lock()
         self._undone: deque[Record | Copy] = deque()
         self._kept = 0  # records, when done ones were last let go
         self._forgotten = -1  # the highest offset of these
@@ -264,6 +270,27 @@ class OwnedPartition:
 
         No arithmetic over offsets: compaction and transaction markers leave gaps (faust-streaming/faust#606).
         """
+        with self._shortening:
+            return self._lowest()
+
+    def position_after(self, records: Collection[object]) -> int | None:
+        """What `committable` will be once these are done, too; None when it will be where it is, or the stay has ended.
+
+        Any thread may ask: the polling thread adds records meanwhile, at the other end.
+
+        Args:
+            records: of this partition; for those of a retry partition their copies, too.
+        """
+        with self._shortening:
+            end, undone = self.position, self._undone  # first the end: what is read meanwhile lies behind it
+            if self._lowest() is None or not undone or undone[0] not in records:
+                return None
+            for at in range(len(undone)):  # an iterator would fail when a record is added
+                if not undone[at].done and undone[at] not in records:
+                    return undone[at].offset
+            return end
+
+    def _lowest(self) -> int | None:
         undone = self._undone
         while undone and undone[0].done:
             undone.popleft()
@@ -294,7 +321,8 @@ class OwnedPartition:
                 self._forgotten = max(self._forgotten, record.offset)
             else:
                 kept.append(record)
-        self._undone, self._kept = kept, len(kept)
+        with self._shortening:
+            self._undone, self._kept = kept, len(kept)
 
     @property
     def undone(self) -> int:
@@ -307,7 +335,8 @@ class OwnedPartition:
         self.gone = True
         self.position = None
         self.pauses.clear()
-        self._undone.clear()
+        with self._shortening:
+            self._undone.clear()
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"

@@ -9,8 +9,10 @@ import psycopg
 from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.errors import ConfigurationError, GroupStopped, TopicError
+from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import starts
+from offsetzero.store import positions, starts
+from offsetzero.store.positions import Position
 from offsetzero.store.script import run
 from offsetzero.store.starts import Place, Start
 from offsetzero.topics import cluster, lag, offsets
@@ -136,7 +138,8 @@ def apply(settings: Settings, group: str, moves: Sequence[Move]) -> None:
     """Do it: first in Kafka, in one request, then in the database, in one transaction.
 
     Ended between the two, the group either goes on where it was sent, or, when a topic was made again, stops as
-    before: what is recorded names the topic that is gone, and the same command again mends it.
+    before: what is recorded names the topic that is gone, and the same command again mends it. A projection goes on
+    where it was.
 
     Raises:
         TopicError: the group has members, or the cluster refuses.
@@ -154,6 +157,10 @@ def apply(settings: Settings, group: str, moves: Sequence[Move]) -> None:
         if recorded:  # else it has no database, or is new and will take over what Kafka has
             rows = {(one.topic, one.partition): Start(one.topic_id, one.new, committed=True) for one in moves}
             run(connection, starts.replace(group, rows))
+        generation = Generation.named(group)
+        if run(connection, positions.of_generation(generation)):  # a projection, whose own positions decide
+            moved = {(one.topic, one.partition): Position(one.topic_id, one.new) for one in moves}
+            run(connection, positions.replace(generation, moved))
 
 
 def _commits(moves: Sequence[Move]) -> Mapping[Place, Committed]:

@@ -62,13 +62,13 @@ class Resources:
         """A producer whose transactions the broker aborts after so long; its user closes it."""
         return TransactionalProducer(self._settings, transactional_id, transaction_timeout=seconds)
 
-    def pool(self, size: int, name: str) -> Pool:
-        """Connections to the database; its user closes it."""
-        return pool(self._settings, size, name=name)
+    def pool(self, size: int, name: str, schema: str | None = None) -> Pool:
+        """Connections to the database, which look for tables in a schema first; its user closes it."""
+        return pool(self._settings, size, name=name, schema=schema)
 
-    def async_pool(self, size: int, name: str) -> AsyncPool:
+    def async_pool(self, size: int, name: str, schema: str | None = None) -> AsyncPool:
         """The same for async functions; opened and closed in their loop."""
-        return async_pool(self._settings, size, name=name)
+        return async_pool(self._settings, size, name=name, schema=schema)
 
     def facts(
         self,
@@ -78,9 +78,10 @@ class Resources:
         connections: Pool | None,
         *,
         hold: bool = False,
+        projection: bool = False,
     ) -> FactsReader:
         """Facts about positions; see `ClusterFacts` for the arguments."""
-        return ClusterFacts(self._settings, group, topics, latest, connections, hold=hold)
+        return ClusterFacts(self._settings, group, topics, latest, connections, hold=hold, projection=projection)
 
     def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
         """The committed offsets of a group, once no transaction on them is open. Blocks for seconds at most.

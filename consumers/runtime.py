@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from offsetzero import logs
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.projection import open_generation
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.poll import PollLoop
@@ -25,10 +26,12 @@ from offsetzero.consumers.working.making import MAX_THREADS, Maker
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.settle import Settler
+from offsetzero.consumers.working.standing import Fence, GenerationFence
 from offsetzero.consumers.working.transactional import MAX_RECORDS, OutputAppender, Outputs
 from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.consumers.working.workers import Workers
-from offsetzero.errors import GroupStopped
+from offsetzero.errors import ConfigurationError, GroupStopped
+from offsetzero.generation import Generation
 from offsetzero.producers.log import ANY_SIZE, LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import event_class
@@ -68,6 +71,7 @@ class GroupRuntime:
         clock: the clocks of this machine unless a test says otherwise.
         dice: for jitter.
         resources: clients, connections and threads; the real ones unless a simulation brings its own.
+        generation: of a projection, which one; by default the one that is read when `run` begins.
 
     Raises:
         ConfigurationError: the declaration cannot work.
@@ -82,6 +86,7 @@ class GroupRuntime:
         clock: Clock = SYSTEM,
         dice: random.Random | None = None,
         resources: Resources | None = None,
+        generation: int | None = None,
     ) -> None:
         self.name = group.name
         self._group = group
@@ -92,7 +97,11 @@ class GroupRuntime:
         self._names = Names(settings.kafka.namespace)
         self._sources = group.topics()
         self._policy = group.policy(settings)
-        self._retries = [*(f"{group.name}.{tier.name}" for tier in self._policy.tiers), f"{group.name}.{REDRIVE}"]
+        self._number = generation
+        self._generation = Generation(group.name)
+        self._fence = Fence()
+        if generation is not None and group.projection is None:
+            raise ConfigurationError(f"group {group.name}: it is no projection, so it has no generations")
         self.started = threading.Event()
         """Set once the group's topics exist and it has been asked to join."""
         self._stopping = threading.Event()
@@ -164,7 +173,11 @@ class GroupRuntime:
 
     def _run(self) -> list[Record]:
         settings, group, resources = self._settings, self._group, self._resources
-        topic_ids = resources.topics(group.name, self._sources, [tier.name for tier in self._policy.tiers])
+        self._begin_generation()
+        name, schema = self._generation.name, self._generation.schema if group.projection else None
+        tiers = [tier.name for tier in self._policy.tiers]
+        self._retries = [f"{name}.{tier}" for tier in [*tiers, REDRIVE]]
+        topic_ids = resources.topics(name, self._sources, tiers)
         concurrency = group.concurrency(settings)
         with contextlib.ExitStack() as stack:
             producer = stack.enter_context(
@@ -172,17 +185,17 @@ class GroupRuntime:
             )
             connections: Pool | None = None
             if group.database:
-                connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, group.name))
+                connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, name, schema))
                 self._set_up(connections)
             dispatcher = self._dispatcher = self._make_dispatcher()
-            commits = TransactionCommits(group.name, self._names, self._clock) if group.transactional else None
+            commits = TransactionCommits(name, self._names, self._clock) if group.transactional else None
             loop = self._make_loop(topic_ids, dispatcher, producer, connections, commits)
             waiting = self._waiting = Waiting(
-                group, settings.providers, connections, self._clock, resources.spawn, self._crashed
+                group, settings.providers, connections, self._clock, resources.spawn, self._crashed, self._fence
             )
             workers = self._workers(dispatcher, producer, connections, commits, waiting)
             watcher = self._watcher = Watcher(
-                group.name,
+                name,
                 loop,
                 dispatcher,
                 workers,
@@ -198,7 +211,7 @@ class GroupRuntime:
                 loop.subscribe()
                 self._phase = Phase.WORKING
                 self.started.set()
-                log.info("group started", group=group.name, topics=self._sources, concurrency=concurrency)
+                log.info("group started", group=name, topics=self._sources, concurrency=concurrency)
                 while not self._stopping.is_set():
                     loop.rest(self._refusals.stays())
                     loop.turn()
@@ -233,11 +246,12 @@ class GroupRuntime:
     ) -> Loop:
         """What the polling thread does."""
         settings, group, resources = self._settings, self._group, self._resources
+        generation = self._generation.name
         return PollLoop(
             self._config(),
             {name: topic_ids[name] for name in self._sources},
             {name: topic_ids[name] for name in self._retries},
-            group.name,
+            generation,
             self._names,
             dispatcher,
             settings.groups,
@@ -246,20 +260,31 @@ class GroupRuntime:
             resources.consumer,
             Opening(
                 resources.facts(
-                    group.name,
+                    generation,
                     [*self._sources, *self._retries],
                     self._sources if group.start == "latest" else (),
                     connections,
                     hold=group.on_dead_letter == "hold",
+                    projection=group.projection is not None,
                 ),
-                group.name,
+                generation,
                 self._clock,
                 resources.spawn,
             ),
-            Parking(group.name, self._retries[0], producer, self._names, self._clock, self._refusals),
+            Parking(generation, self._retries[0], producer, self._names, self._clock, self._refusals),
             commits,
             in_order=group.transactional,
         )
+
+    def _begin_generation(self) -> None:
+        """Find out which generation this member works for; the first of a new projection is made."""
+        group = self._group
+        if group.projection is None:
+            return
+        with self._resources.pool(1, group.name) as connections, connections.connection() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
+            self._generation = open_generation(connection, group.name, group.projection, self._number)
+        self._fence = GenerationFence(self._generation, self._crashed)
 
     def _make_dispatcher(self) -> Dispatcher:
         group = self._group
@@ -279,9 +304,9 @@ class GroupRuntime:
         kafka = self._settings.kafka
         return {
             **kafka.client_config(),
-            "group.id": self._names.group(self._group.name),
+            "group.id": self._names.group(self._generation.name),
             "group.protocol": kafka.group_protocol,
-            "client.id": f"offsetzero-{self._group.name}",
+            "client.id": f"offsetzero-{self._generation.name}",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",  # never skip, never read again: see offsetzero.consumers.reading.positions
@@ -300,11 +325,23 @@ class GroupRuntime:
         waiting: Waiting,
     ) -> Workers:
         settings, group, resources = self._settings, self._group, self._resources
-        reader = CallReader(group, self._codec, frozenset(self._retries), self._clock)
+        generation, fence = self._generation, self._fence
+        reader = CallReader(group, self._codec, frozenset(self._retries), self._clock, generation.number)
         outputs, refusals = Outputs(), self._refusals
         appender = OutputAppender(outputs) if group.transactional else Appender(producer, self._names, refusals)
-        settler = Settler(group, self._policy, appender, connections, settings.source, self._clock, self._dice)
-        maker = Maker(group, settings, reader, settler, self._clock, self._names, producer, connections, waiting)
+        settler = Settler(
+            group,
+            self._policy,
+            appender,
+            connections,
+            settings.source,
+            self._clock,
+            self._dice,
+            name=generation.name,
+            fence=fence,
+        )
+        names, clock = self._names, self._clock
+        maker = Maker(group, settings, reader, settler, clock, names, producer, connections, waiting, generation, fence)
         if commits is not None:
             return maker.transactional(dispatcher, resources, commits, outputs, refusals, self._crashed)
         concurrency = group.concurrency(settings)

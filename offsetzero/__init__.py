@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offsetzero.consumers.context import BatchContext, Context
     from offsetzero.consumers.group import ConsumerGroup
+    from offsetzero.consumers.projection import Projection
     from offsetzero.errors import OffsetzeroError, ProviderWaits
     from offsetzero.producers.publisher import Publisher
     from offsetzero.retry.failures import (
@@ -41,6 +42,7 @@ _HOMES = {
     "OffsetzeroError": "errors",
     "Permanent": "retry.failures",
     "Poison": "retry.failures",
+    "Projection": "consumers.projection",
     "ProviderDown": "retry.failures",
     "ProviderWaits": "errors",
     "Publisher": "producers.publisher",
@@ -65,6 +67,7 @@ __all__ = [
     "OffsetzeroError",
     "Permanent",
     "Poison",
+    "Projection",
     "ProviderDown",
     "ProviderWaits",
     "Publisher",

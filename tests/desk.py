@@ -25,7 +25,7 @@ class Desk:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.pool = pool(settings, 5)
+        self.pool = pool(settings, 5, schema="indexer_g1")
 
     def context(self, event_id: str = "1") -> Context:
         given = Given(

@@ -8,11 +8,12 @@ from offsetzero.consumers.groups.documents import chunks, languages
 from offsetzero.consumers.groups.documents.cleaning import clean_line
 from offsetzero.consumers.groups.documents.load import DELETED, load
 from offsetzero.consumers.groups.documents.pages import Extracted
+from offsetzero.consumers.projection import Projection
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.store import index
 from offsetzero.store.script import run
 
-group = ConsumerGroup("indexer", step=True)
+group = ConsumerGroup("indexer", step=True, projection=Projection(index.TABLES))
 
 
 @dataclass(frozen=True, slots=True)

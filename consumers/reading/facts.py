@@ -11,10 +11,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from offsetzero.consumers.reading import positions
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.errors import TopicError
+from offsetzero.generation import Generation
 from offsetzero.settings import Settings
 from offsetzero.store import holds, starts
+from offsetzero.store import positions as kept
 from offsetzero.store.database import Pool
 from offsetzero.store.holds import Hold
+from offsetzero.store.positions import Position
 from offsetzero.store.script import run
 from offsetzero.store.starts import Place, Start
 from offsetzero.topics import offsets
@@ -48,17 +51,22 @@ class FactsReader(Protocol):
         """Record that this member begins to read these; returns a name of that stay, empty without a database."""
         ...
 
+    def keep(self, positions: Mapping[Place, Position]) -> None:
+        """Record how far these are; called only where `Facts.kept` is given."""
+        ...
+
 
 class ClusterFacts:
     """The facts of a real cluster and a real database.
 
     Args:
         settings: name the cluster.
-        group: the group's name.
+        group: the name of the group's generation.
         topics: its source and retry topics, by our names.
         latest: those of the sources that a new group begins to read at the latest record.
         connections: to the database; None for a group without one.
         hold: whether dead letters hold up their keys.
+        projection: whether the group keeps its positions in the database.
     """
 
     def __init__(
@@ -70,6 +78,7 @@ class ClusterFacts:
         connections: Pool | None,
         *,
         hold: bool = False,
+        projection: bool = False,
     ) -> None:
         self._settings = settings
         self._group = group
@@ -77,6 +86,8 @@ class ClusterFacts:
         self._latest = frozenset(latest)
         self._connections = connections
         self._hold = hold
+        self._projection = projection
+        self._generation = Generation.named(group)
         self._names = Names(settings.kafka.namespace)
         self._admin: AdminClient | None = None
 
@@ -112,12 +123,13 @@ class ClusterFacts:
                 known_at.left if known_at else "",
                 holds=[one for one in held if (one.topic_id, one.partition) == (topic_id, place[1])],
             )
-        if not lacking or self._connections is None:
-            return facts
-        with self._connections.connection(POOL_SECONDS) as connection:
-            run(connection, starts.add(self._group, positions.births(lacking, known, committed, facts, self._latest)))
-            known = run(connection, starts.of_group(self._group))  # another member may have been first
-        return {place: replace(one, start=known.get(place)) for place, one in facts.items()}
+        if lacking and self._connections is not None:
+            born = positions.births(lacking, known, committed, facts, self._latest)
+            with self._connections.connection(POOL_SECONDS) as connection:
+                run(connection, starts.add(self._group, born))
+                known = run(connection, starts.of_group(self._group))  # another member may have been first
+            facts = {place: replace(one, start=known.get(place)) for place, one in facts.items()}
+        return self._with_positions(places, facts) if self._projection else facts
 
     def topic_ids(self) -> Mapping[str, str]:
         """See `FactsReader`.
@@ -152,6 +164,27 @@ class ClusterFacts:
             run(connection, starts.enter(self._group, places, stay))
         return stay
 
+    def keep(self, positions: Mapping[Place, Position]) -> None:
+        """See `FactsReader`.
+
+        Raises:
+            psycopg.Error, PoolTimeout: the database refuses, or does not answer.
+        """
+        if self._connections is not None:
+            with self._connections.connection(POOL_SECONDS) as connection:
+                run(connection, kept.keep(self._generation, positions))
+
+    def _with_positions(self, places: Sequence[Place], facts: Mapping[Place, Facts]) -> dict[Place, Facts]:
+        """With the positions of the database; a partition that has none there gets one."""
+        assert self._connections is not None  # noqa: S101 - a projection has a database
+        with self._connections.connection(POOL_SECONDS) as connection:
+            known = run(connection, kept.of_generation(self._generation))
+            found = {place: positions.first_kept(facts[place]) for place in places if place not in known}
+            if new := {place: position for place, position in found.items() if position is not None}:
+                run(connection, kept.add(self._generation, new))
+                known = run(connection, kept.of_generation(self._generation))
+        return {place: replace(one, kept=known.get(place)) for place, one in facts.items()}
+
     def _recorded(self) -> Mapping[Place, Start]:
         if self._connections is None:
             return {}
@@ -162,7 +195,7 @@ class ClusterFacts:
         if not self._hold or self._connections is None:
             return ()
         with self._connections.connection(POOL_SECONDS) as connection:
-            return run(connection, holds.of_group(self._group))
+            return run(connection, holds.of_group(self._generation.group, self._generation.number))
 
     def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:
         return offsets.committed(self._settings, self._group, places, timeout=KAFKA_SECONDS)

@@ -101,7 +101,9 @@ class Membership:
             self._begin_sources()
         if (ids := self._opening.ids()) is not None:
             self._check(ids)
-            self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()))
+            same = self._same(ids, self._assignment.stays())
+            self._opening.keep(same)
+            self._commits.commit(self._consumer, same)
         for deadline, said in self._late.values():
             if self._clock.monotonic() > deadline:
                 raise GroupStopped(f"group {self._group}: {said}")
@@ -121,7 +123,9 @@ class Membership:
         """Ask for the last commit; its answer is awaited by the caller."""
         self._opening.check()
         if (ids := self._opening.ids(CHECK_SECONDS)) is not None:
-            self._commits.commit(self._consumer, self._same(ids, self._assignment.stays()), leaving=True)
+            same = self._same(ids, self._assignment.stays())
+            self._opening.keep(same, CHECK_SECONDS)
+            self._commits.commit(self._consumer, same, leaving=True)
 
     def give_up(self) -> None:
         """Let the revocation that is to come commit nothing: nobody answers."""
@@ -165,7 +169,9 @@ class Membership:
             if still:
                 log.warning("revoked while handlers run", group=self._group, records=[str(record) for record in still])
             if (ids := self._opening.ids(CHECK_SECONDS)) is not None:
-                self._commits.commit_now(consumer, self._same(ids, ending))
+                same = self._same(ids, ending)
+                self._opening.keep(same, CHECK_SECONDS)
+                self._commits.commit_now(consumer, same)
             else:
                 log.warning("not committed, the cluster does not answer", group=self._group)
             self._end(places, ending)
@@ -206,6 +212,7 @@ class Membership:
             self._opening.confirm([stay.place])
             stay.unproven = False
         stay.name = facts.stay
+        stay.kept = facts.kept.offset if facts.kept is not None else None
         if facts.died:
             stay.suspects_end = min(facts.high, offset + MAX_SPAN)
             if stay.suspects_end > offset:

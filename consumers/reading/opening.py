@@ -12,6 +12,7 @@ from offsetzero.consumers.record import OwnedPartition
 from offsetzero.consumers.resources import Spawn
 from offsetzero.errors import TopicError
 from offsetzero.store.availability import is_away
+from offsetzero.store.positions import Position
 from offsetzero.store.starts import Place
 
 AGAIN_SECONDS = 1.0  # between tries while the cluster or the database is away
@@ -42,6 +43,7 @@ class Opening:
         self._closed = False
         self._asked: list[OwnedPartition] = []
         self._to_confirm: set[Place] = set()
+        self._to_keep: dict[Place, Position] = {}
         self._answers: list[tuple[OwnedPartition, Facts]] = []
         self._check = False
         self._ids: Mapping[str, str] | None = None
@@ -109,12 +111,31 @@ class Opening:
             self._to_confirm.update(places)
             self._changed.notify_all()
 
+    def keep(self, stays: Iterable[OwnedPartition], seconds: float = 0.0) -> None:
+        """Have the database know how far these are, as far as it keeps that.
+
+        Args:
+            stays: whose positions.
+            seconds: how long to wait until it does, at most.
+        """
+        moved = [(one, at) for one in stays if one.kept is not None and (at := one.committable()) is not None]
+        with self._changed:
+            for stay, offset in moved:
+                if offset != stay.kept:
+                    stay.kept = offset
+                    self._to_keep[stay.place] = Position(stay.topic_id, offset)
+            self._changed.notify_all()
+            if seconds > 0:
+                self._clock.wait(self._changed, lambda: not self._to_keep or self._failure, seconds)
+
     def work(self) -> None:
         """Ask once what was asked for first; called by the thread, or by a test instead of it."""
         if self._check:
             self._try(self._look_at_topics)
         elif self._asked:
             self._try(self._read)
+        elif self._to_keep:
+            self._try(self._keep)
         elif self._to_confirm:
             self._try(self._confirm)
 
@@ -131,13 +152,14 @@ class Opening:
         """Wait for something to do; false at the end."""
         with self._changed:
             while not self._closed and not self._is_due():
-                pending = self._asked or self._to_confirm
+                pending = self._asked or self._to_keep or self._to_confirm
                 seconds = max(0.0, self._again_at - self._clock.monotonic()) if pending else None
                 self._clock.wait(self._changed, lambda: self._closed or self._is_due(), seconds)
             return not self._closed
 
     def _is_due(self) -> bool:
-        return self._check or bool((self._asked or self._to_confirm) and self._clock.monotonic() >= self._again_at)
+        pending = self._asked or self._to_keep or self._to_confirm
+        return self._check or bool(pending and self._clock.monotonic() >= self._again_at)
 
     def _try(self, ask: Callable[[], None]) -> None:
         try:
@@ -174,6 +196,14 @@ class Opening:
         with self._changed:
             self._asked = [stay for stay in self._asked if stay.active and stay not in asked]
             self._answers += [(stay, replace(facts[stay.place], stay=name)) for stay in asked]
+            self._changed.notify_all()
+
+    def _keep(self) -> None:
+        with self._changed:
+            positions = dict(self._to_keep)
+        self._facts.keep(positions)
+        with self._changed:
+            self._to_keep = {place: at for place, at in self._to_keep.items() if positions.get(place) != at}
             self._changed.notify_all()
 
     def _confirm(self) -> None:

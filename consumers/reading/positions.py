@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.errors import LostBecause, PositionLost
 from offsetzero.store.holds import Hold
+from offsetzero.store.positions import Position
 from offsetzero.store.starts import Place, Start
 
 
@@ -27,6 +28,7 @@ class Facts:
         start: what is recorded of its beginning.
         stay: the name of the stay that begins now; empty in a group without a database.
         holds: the keys of a source that are held.
+        kept: where a projection is, by its database: that decides, and what Kafka holds follows.
     """
 
     topic_id: str | None
@@ -38,6 +40,7 @@ class Facts:
     committed_by: str = ""
     stay: str = ""
     holds: Sequence[Hold] = ()
+    kept: Position | None = None
 
     @property
     def died(self) -> bool:
@@ -95,6 +98,8 @@ def decide(group: str, stay: OwnedPartition, facts: Facts, at: int | None = None
         PositionLost: there is none.
     """
     check_topic(group, stay, facts)
+    if at is None and facts.kept is not None:
+        at = facts.kept.offset
     if at is None and (at := facts.committed) is None:
         if facts.start is not None and facts.start.committed:
             raise _expired(group, stay, facts)
@@ -122,6 +127,21 @@ def decide(group: str, stay: OwnedPartition, facts: Facts, at: int | None = None
     return at
 
 
+def first_kept(facts: Facts) -> Position | None:
+    """The position that the database gets of a partition of which it has none; None when it is not known.
+
+    Of a group that is older than these positions it is the one that Kafka holds.
+    """
+    if facts.topic_id is None:
+        return None
+    if facts.committed is not None:
+        is_of_this = facts.committed_id in ("", facts.topic_id)
+        return Position(facts.topic_id, facts.committed) if is_of_this else None
+    if facts.start is None or facts.start.committed or facts.start.topic_id != facts.topic_id:
+        return None
+    return Position(facts.topic_id, facts.start.offset)
+
+
 def check_topic(group: str, stay: OwnedPartition, facts: Facts) -> None:
     """See that the topic is the one that the group has read.
 
@@ -131,6 +151,7 @@ def check_topic(group: str, stay: OwnedPartition, facts: Facts) -> None:
     if facts.topic_id is None:
         raise deleted(group, stay.topic)
     known = [stay.topic_id, facts.committed_id, facts.start.topic_id if facts.start else ""]
+    known += [facts.kept.topic_id] if facts.kept else []
     for before in known:
         if before and before != facts.topic_id:
             raise recreated(group, stay.topic, before, facts.topic_id)

@@ -38,11 +38,26 @@ class Call:
         early: its time has not come: it is to wait once more, which consumes no attempt.
     """
 
-    __slots__ = ("_hop", "_identity", "early", "event", "failure", "glance", "group", "label", "record", "route")
+    __slots__ = (
+        "_hop",
+        "_identity",
+        "early",
+        "event",
+        "failure",
+        "generation",
+        "glance",
+        "group",
+        "label",
+        "record",
+        "route",
+    )
 
-    def __init__(self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None) -> None:
+    def __init__(
+        self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None, generation: int = 1
+    ) -> None:
         self.record = record
         self.group = group
+        self.generation = generation
         self.glance = glance
         self.label = UNREADABLE
         self.event: Event | None = None
@@ -75,9 +90,10 @@ class Call:
         return self._identity
 
     def _identify(self) -> EventIdentity:
-        if self.glance is not None:
-            return EventIdentity(self.group, short(self.glance.source), short(self.glance.id), self.hop.redrive_no)
-        return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), self.hop.redrive_no)
+        number, glance = self.hop.redrive_no, self.glance
+        if glance is not None:
+            return EventIdentity(self.group, short(glance.source), short(glance.id), number, self.generation)
+        return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), number, self.generation)
 
     @property
     def run_id(self) -> uuid.UUID | None:
@@ -148,10 +164,19 @@ class CallReader:
         codec: decodes the data.
         retry_topics: the group's retry topics: only there the `oz_` headers count.
         clock: wall time.
+        generation: of the group.
     """
 
-    def __init__(self, group: ConsumerGroup, codec: Codec, retry_topics: frozenset[str], clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        codec: Codec,
+        retry_topics: frozenset[str],
+        clock: Clock = SYSTEM,
+        generation: int = 1,
+    ) -> None:
         self._group = group
+        self._generation = generation
         self._codec = codec
         self._retry_topics = retry_topics
         self._clock = clock
@@ -167,14 +192,14 @@ class CallReader:
             try:
                 hop = retry_headers.read(record.headers, _place(record), record.timestamp_ms)
             except DecodeError as error:
-                return self._poison(Call(record, self._group.name, None), error)
+                return self._poison(self._call(record), error)
         glance: Glance | None = None
         try:
             if record.value is not None or cloudevents.is_cloudevent(record.headers):
                 glance = cloudevents.glance_at(record.value, record.header_names, record.header_values)
         except Exception as error:  # InvalidEvent, or what a library makes of bytes that nobody foresaw
-            return self._poison(Call(record, self._group.name, None, hop), error)
-        call = Call(record, self._group.name, glance, hop)
+            return self._poison(self._call(record, None, hop), error)
+        call = self._call(record, glance, hop)
         if hop is not None and hop.until_ms > self._clock.now_ms():
             call.early, call.failure = True, Throttled("retry-after", "its time has not come")
             return call
@@ -187,6 +212,9 @@ class CallReader:
             call.route = self._group.tombstones
             return call
         return self._with_data(call, glance, glance.data)
+
+    def _call(self, record: Record, glance: Glance | None = None, hop: Hop | None = None) -> Call:
+        return Call(record, self._group.name, glance, hop, self._generation)
 
     def _with_data(self, call: Call, glance: Glance, data: bytes) -> Call:
         event_type = glance.type

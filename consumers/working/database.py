@@ -13,6 +13,7 @@ from offsetzero.consumers.working import steps
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
 from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
+from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.transaction import checked, in_handler, own_database
 from offsetzero.producers import outbox
 from offsetzero.retry.failures import CrashLoop
@@ -38,6 +39,7 @@ class DatabaseEffects:
         pool: connections for sync functions.
         async_pool: connections for async handlers.
         threads: of async groups, for their sync functions.
+        fence: what its transactions have besides.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class DatabaseEffects:
         pool: Pool,
         async_pool: AsyncPool | None = None,
         threads: Threads | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._group = group
+        self._fence = fence or Fence()
         self._settings = settings
         self._pool = pool
         self._async_pool = async_pool
@@ -64,10 +68,11 @@ class DatabaseEffects:
             return None  # the claim inside the transaction is enough
 
         def script() -> Script[str | None]:
+            has_effects = yield from self._fence.enter()
             if (yield from processed.find(call.identity)) is not None:
                 yield from look_at_hold(self._group, call, new=False)
                 return "duplicate"
-            if self._group.step and not (yield from steps.start(call, self._group.name)):
+            if self._group.step and has_effects and not (yield from steps.start(call, self._group.name)):
                 yield from claim(self._group, call, Outcome.CANCELLED)
                 yield from steps.cancel(call, self._group.name, "cancelled", "", self._settings.source)
                 return Outcome.CANCELLED.value
@@ -102,11 +107,13 @@ class DatabaseEffects:
 
     def perform(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():
+            has_effects = run(connection, self._fence.enter())
             if not run(connection, claim(self._group, call, Outcome.APPLIED)):
                 return "duplicate"
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
-            run(connection, complete(self._group, call, ctx, self._settings.source))
+            run(connection, complete(self._group, call, ctx, self._settings.source, has_effects))
+            run(connection, self._fence.leave([call.record]))
         call.record.cleared = True
         return Outcome.APPLIED.value
 
@@ -118,16 +125,19 @@ class DatabaseEffects:
         assert self._async_pool is not None  # noqa: S101
         with own_database():
             async with self._async_pool.connection() as connection, connection.transaction():
+                has_effects = await arun(connection, self._fence.enter())
                 if not await arun(connection, claim(self._group, call, Outcome.APPLIED)):
                     return "duplicate"
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
-                await arun(connection, complete(self._group, call, ctx, self._settings.source))
+                await arun(connection, complete(self._group, call, ctx, self._settings.source, has_effects))
+                await arun(connection, self._fence.leave([call.record]))
         call.record.cleared = True
         return Outcome.APPLIED.value
 
     def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
         with own_database(), self._pool.connection() as connection, connection.transaction():
+            has_effects = run(connection, self._fence.enter())
             new = run(connection, processed.claim_all([call.identity for call in calls], Outcome.APPLIED))
             for call, is_new in zip(calls, new, strict=True):
                 knew = call.record.held
@@ -141,7 +151,8 @@ class DatabaseEffects:
                 with in_handler(connection, ctx):
                     checked(handler.handler([call.event for call in fresh], ctx))
                 for call, one in zip(fresh, ctx.used, strict=bool(ctx.used)):
-                    run(connection, complete(self._group, call, one, self._settings.source))
+                    run(connection, complete(self._group, call, one, self._settings.source, has_effects))
+            run(connection, self._fence.leave([call.record for call in calls]))
         return [Outcome.APPLIED.value if is_new else "duplicate" for is_new in new]
 
     def is_away(self, error: BaseException, record: Record | None) -> bool:
@@ -158,11 +169,12 @@ class DatabaseEffects:
         return record.broken <= MAX_BROKEN
 
 
-def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str) -> Script[None]:
+def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, has_effects: bool) -> Script[None]:
     """After the handler, in its transaction: what it published, its step of the run, and that it killed nobody."""
-    for event, given in ctx.outgoing:
-        yield from outbox.record(event, **call.cause_of(given, source))
-    if group.step:
-        yield from steps.succeed(call, group.name, ctx.warnings, source)
+    if has_effects:
+        for event, given in ctx.outgoing:
+            yield from outbox.record(event, **call.cause_of(given, source))
+        if group.step:
+            yield from steps.succeed(call, group.name, ctx.warnings, source)
     if call.record.is_suspect:
         yield from close_mark(call.identity)

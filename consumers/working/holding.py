@@ -38,10 +38,13 @@ def look_at_hold(group: ConsumerGroup, call: Call, *, new: bool) -> Script[None]
         new: whether it has ended in this transaction.
     """
     hop, record = call.hop, call.record
+    origin = hop.origin
     if not record.held:
         if not new and group.on_dead_letter == "hold" and record.key is not None:
-            origin = hop.origin
-            record.held = yield from holds.exists(call.group, origin.topic_id, origin.partition, origin.offset)
+            place = origin.topic_id, origin.partition, origin.offset
+            record.held = yield from holds.exists(call.group, *place, call.generation)
     elif new or (yield from processed.find(call.identity)) is not Outcome.DEAD_LETTERED:
-        yield from holds.lift(call.group, hop.origin.topic_id, hop.origin.partition, hop.origin.offset, hop.redrive_no)
+        yield from holds.lift(
+            call.group, origin.topic_id, origin.partition, origin.offset, hop.redrive_no, call.generation
+        )
         record.lifted = True

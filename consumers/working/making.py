@@ -18,10 +18,12 @@ from offsetzero.consumers.working.effects import AtLeastOnce, Effects, Threads
 from offsetzero.consumers.working.handling import AsyncHandling, Handling, Parts
 from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS, Transactions
 from offsetzero.consumers.working.settle import Settler
+from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
 from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.consumers.working.workers import LoopWorkers, ThreadWorkers
+from offsetzero.generation import Generation
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.schemas.ids import uuid7
@@ -47,6 +49,8 @@ class Maker:
         producer: of this group.
         pool: connections for sync functions; None in a group without a database.
         waiting: of those that wait for a provider.
+        generation: of the group.
+        fence: what its transactions have besides.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class Maker:
         producer: LogProducer,
         pool: Pool | None,
         waiting: Waiting,
+        generation: Generation,
+        fence: Fence,
     ) -> None:
         self._group = group
         self._settings = settings
@@ -70,6 +76,8 @@ class Maker:
         self._producer = producer
         self._pool = pool
         self._waiting = waiting
+        self._generation = generation
+        self._fence = fence
 
     def threads(
         self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
@@ -77,7 +85,7 @@ class Maker:
         """Workers of a group whose functions are all sync."""
         settings, pool = self._settings, self._pool
         effects: Effects = (
-            DatabaseEffects(self._group, settings, pool)
+            DatabaseEffects(self._group, settings, pool, fence=self._fence)
             if pool is not None
             else AtLeastOnce(self._producer, self._names, settings)
         )
@@ -101,8 +109,10 @@ class Maker:
         closed: Callable[[], Coroutine[Any, Any, None]] = _nothing
         async_pool: AsyncPool | None = None
         if pool is not None:
-            async_pool = resources.async_pool(min(count, MAX_THREADS), self._group.name)
-            effects = DatabaseEffects(self._group, settings, pool, async_pool, threads)
+            generation, size = self._generation, min(count, MAX_THREADS)
+            schema = generation.schema if self._group.projection is not None else None
+            async_pool = resources.async_pool(size, generation.name, schema)
+            effects = DatabaseEffects(self._group, settings, pool, async_pool, threads, self._fence)
             opened, closed = async_pool.open, async_pool.close
         else:
             effects = AtLeastOnce(self._producer, self._names, settings, threads)
@@ -148,7 +158,7 @@ class Maker:
 
     def _parts(self, effects: Effects) -> Parts:
         """For one worker, which counts by itself."""
-        tally = Tally(self._group.name)
+        tally = Tally(self._generation.name)
         return Parts(self._reader, effects, self._settler, self._waiting, self._context, self._clock, tally)
 
     def _context(self, call: Call) -> Context:

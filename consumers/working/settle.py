@@ -17,6 +17,7 @@ from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.holding import claim, hold_of
 from offsetzero.consumers.working.run import Ending
+from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry import pointers
@@ -28,6 +29,7 @@ from offsetzero.store.availability import is_away
 from offsetzero.store.database import Pool
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, run
+from offsetzero.topics.catalogue import DLQ
 
 PROBE_SECONDS = 5.0  # for our own database to show that it is not what took so long
 TELL_SECONDS = 1.0
@@ -46,6 +48,8 @@ class Settler:
         source: `ce_source` of the run's events.
         clock: wall time for due times.
         dice: for jitter.
+        name: of the group's generation; that of the group unless it is a later one.
+        fence: what its transactions have besides.
     """
 
     def __init__(
@@ -57,6 +61,9 @@ class Settler:
         source: str,
         clock: Clock,
         dice: random.Random,
+        *,
+        name: str | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._group = group
         self._policy = policy
@@ -65,7 +72,9 @@ class Settler:
         self._source = source
         self._clock = clock
         self._dice = dice
-        self._letters = f"{group.name}.dlq"
+        self._fence = fence or Fence()
+        self._name = name or group.name
+        self._letters = f"{self._name}.{DLQ}"
         self._told: dict[str, float] = {}  # when an outage was last logged, by its kind: all records in work meet it
 
     def end(self, call: Call, error: BaseException) -> Ending:
@@ -144,13 +153,13 @@ class Settler:
         places = self._places(call, failure, tier)
         if not record.appended and tier is not None and self._group.step:
             # Shown as waiting first: once the copy is in the log, its next attempt may start at any time.
-            self._write(call, steps.wait(call, self._group.name, failure, call.hop.attempt, tier.due_ms))
+            self._write(call, self._wait(call, failure, tier))
         if not record.appended:
             self._put(call, places)
         if tier is not None and record.outgrown % len(places) == 0:
             # Not a second time for a batch that is worked on again: the copy is the one that was appended then.
             record.moved = record.moved or (call.hop.redrive_no, call.hop.hop + 1, tier.due_ms)
-            metrics.RETRIES.labels(self._group.name, tier.tier.name, failure.failure_class.value).inc()
+            metrics.RETRIES.labels(self._name, tier.tier.name, failure.failure_class.value).inc()
         else:
             self._finish(call, failure, Outcome.DEAD_LETTERED)
             if record.held:
@@ -176,7 +185,7 @@ class Settler:
         """Before a dead letter is in the log, where an operator could redrive it."""
         record = call.record
         if self._group.on_dead_letter == "hold" and record.key is not None:
-            self._write(call, holds.place(self._group.name, hold_of(call, record.key)))
+            self._write(call, holds.place(self._group.name, hold_of(call, record.key), call.generation))
             record.held = True
 
     def _places(self, call: Call, failure: Failure, tier: ToTier | None) -> Sequence[Callable[[], Append]]:
@@ -193,7 +202,7 @@ class Settler:
 
         if tier is None:
             return dead_letter, pointer
-        topic = f"{self._group.name}.{tier.tier.name}"
+        topic = f"{self._name}.{tier.tier.name}"
         return (
             lambda: self._append(call, failure, topic, tier.attempt, tier.due_ms, tier.until_ms),
             dead_letter,
@@ -205,19 +214,24 @@ class Settler:
     ) -> Append:
         record = call.record
         hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms, until_ms=until_ms)
-        headers = retry_headers.write(record.headers, hop, failure, self._group.name)
+        headers = retry_headers.write(record.headers, hop, failure, self._name)
         # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
         return Append(topic, record.key, record.value, headers, hop.origin.partition, self._clock.now_ms())
 
     def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> None:
         def script() -> Script[None]:
-            if (yield from claim(self._group, call, outcome)) and self._group.step:
+            has_effects = yield from self._fence.enter()
+            if (yield from claim(self._group, call, outcome)) and self._group.step and has_effects:
                 yield from steps.end(call, self._group.name, outcome, failure, self._source)
 
         self._write(call, script())
         if outcome is Outcome.DEAD_LETTERED:
-            metrics.DEAD_LETTERS.labels(self._group.name, failure.failure_class.value).inc()
-        metrics.EVENTS_HANDLED.labels(self._group.name, call.label, outcome.value).inc()
+            metrics.DEAD_LETTERS.labels(self._name, failure.failure_class.value).inc()
+        metrics.EVENTS_HANDLED.labels(self._name, call.label, outcome.value).inc()
+
+    def _wait(self, call: Call, failure: Failure, tier: ToTier) -> Script[None]:
+        if (yield from self._fence.enter()):
+            yield from steps.wait(call, self._group.name, failure, call.hop.attempt, tier.due_ms)
 
     def _write(self, call: Call, script: Script[None]) -> None:
         """Also when the partition was revoked meanwhile: the outcome of a dead letter in the log belongs to it."""

@@ -10,6 +10,7 @@ from offsetzero.consumers.record import Record
 from offsetzero.consumers.resources import Spawn
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.run import Ending
+from offsetzero.consumers.working.standing import Fence
 from offsetzero.retry.breaker import Caller
 from offsetzero.retry.keeper import Keeper
 from offsetzero.retry.protection import Limits, Wait
@@ -36,6 +37,7 @@ class Waiting:
         clock: when a next try is of use.
         spawn: makes the thread that asks for all.
         crashed: told of an error that no rule explains.
+        fence: what its transactions have besides.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class Waiting:
         clock: Clock,
         spawn: Spawn,
         crashed: Callable[[BaseException], None],
+        fence: Fence | None = None,
     ) -> None:
         self._group = group
+        self._fence = fence or Fence()
         self._settings = settings
         self._pool = pool
         store = SharedStore(pool) if pool is not None else OwnStore(clock)
@@ -86,17 +90,18 @@ class Waiting:
             said = f"{call.record.provider} cannot be called now; it is tried again, and no attempt is counted."
             try:
                 with self._pool.connection() as connection:
-                    run(
-                        connection,
-                        runs.wait_step(
-                            call.run_id,
-                            self._group.name,
-                            attempt=call.hop.attempt,
-                            reason=REASON,
-                            detail=said,
-                            due=None,
-                        ),
-                    )
+                    if run(connection, self._fence.enter()):
+                        run(
+                            connection,
+                            runs.wait_step(
+                                call.run_id,
+                                self._group.name,
+                                attempt=call.hop.attempt,
+                                reason=REASON,
+                                detail=said,
+                                due=None,
+                            ),
+                        )
             except Exception as error:  # whatever it is: the record waits all the same
                 log.debug("a run does not show that it waits", run_id=str(call.run_id), error=str(error))
         return Ending.AGAIN

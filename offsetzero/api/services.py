@@ -9,7 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from offsetzero.api.problems import Problem
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.settings import Settings
-from offsetzero.store import tenants
+from offsetzero.store import generations, tenants
 from offsetzero.store.database import AsyncPool
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import Script, arun
@@ -29,6 +29,17 @@ class Services:
     async def run(self, script: Script[T]) -> T:
         """Run a script in a transaction of its own."""
         async with self.pool.connection() as connection:
+            return await arun(connection, script)
+
+    async def read(self, group: str, script: Script[T]) -> T:
+        """Run a script that reads the projection of a group, all of it as of one moment.
+
+        Raises:
+            ConfigurationError: the projection is not made yet.
+        """
+        async with self.pool.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await arun(connection, generations.read(group))
             return await arun(connection, script)
 
 

@@ -32,6 +32,10 @@ EXIT_UNFINISHED = 4
 @app.command("run")
 def run_group(
     name: Annotated[str, typer.Argument(help="indexer, summariser, notifier, ledger, usage, or module:attribute")],
+    generation: Annotated[
+        int | None,
+        typer.Option("--generation", min=1, help="Of a projection: which one; by default the one that is read."),
+    ] = None,
 ) -> None:
     """Run one member of a consumer group until SIGTERM or Ctrl-C.
 
@@ -45,12 +49,15 @@ def run_group(
     from offsetzero.cli.serve import serve_metrics
     from offsetzero.consumers import registry
     from offsetzero.consumers.groups import ledger, usage
+    from offsetzero.errors import ConfigurationError
 
     group = registry.load(name) if name not in (ledger.NAME, usage.NAME) else None  # which have loops of their own
     needs_database = group.database if group else name == ledger.NAME
     config = settings.load(needs=frozenset({"kafka", "database"} if needs_database else {"kafka"}))
     logs.configure(process=group.name if group else name, form=config.log_format, level=config.log_level)
-    runtime, pages, shown = _member(name, group, config)
+    if group is None and generation is not None:
+        raise ConfigurationError(f"group {name}: it is no projection, so it has no generations")
+    runtime, pages, shown = _member(name, group, config, generation)
     spare_the_collector()
     _stop_on_signals(runtime, config.groups.drain_seconds)
     serve_metrics(config, {"/healthz": lambda: _alive(runtime), "/readyz": lambda: _ready(runtime), **pages})
@@ -64,13 +71,15 @@ def run_group(
     _end(EXIT_UNFINISHED if left else 0)
 
 
-def _member(name: str, group: "ConsumerGroup | None", config: "Settings") -> "tuple[Member, dict[str, Any], Shown]":
+def _member(
+    name: str, group: "ConsumerGroup | None", config: "Settings", generation: int | None
+) -> "tuple[Member, dict[str, Any], Shown]":
     """The member, what it serves besides what all do, and what is shown while it runs."""
     if group is not None:
         from offsetzero.cli import catching_up
         from offsetzero.consumers.runtime import GroupRuntime
 
-        runtime = GroupRuntime(group, config)
+        runtime = GroupRuntime(group, config, generation=generation)
         return runtime, {}, catching_up.shown(runtime, runtime.name)
     from offsetzero.consumers.groups import ledger
 

@@ -14,6 +14,8 @@ AsyncConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 Pool: TypeAlias = ConnectionPool[Connection]
 AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
+IN_SCHEMA = "SELECT set_config('search_path', quote_ident(%s) || ', ' || current_setting('search_path'), %s)"
+"""Has tables found in a schema first; whether only until the transaction ends."""
 _SESSION = {
     # The server looks after its side, too: a machine that vanished in a transaction holds the locks of what it claimed.
     "options": "-c TimeZone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
@@ -26,14 +28,22 @@ _SESSION = {
 }
 
 
-def pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 30.0) -> Pool:
+def pool(
+    settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 30.0, schema: str | None = None
+) -> Pool:
     """A pool for threads, already opening its first connection in the background.
 
     Args:
         size: the most connections it holds.
         name: shown by PostgreSQL as the application and in the pool's log lines.
         timeout: seconds that a caller waits for a connection before `psycopg_pool.PoolTimeout`.
+        schema: where tables are found first; by default where the role finds them.
     """
+
+    def configure(connection: Connection) -> None:
+        connection.execute(IN_SCHEMA, (schema, False))
+        connection.commit()
+
     return ConnectionPool(
         settings.database_url.get_secret_value(),
         kwargs={**_SESSION, "application_name": name},
@@ -42,6 +52,7 @@ def pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: fl
         max_size=size,
         name=name,
         timeout=timeout,
+        configure=configure if schema is not None else None,
         open=True,
     )
 
@@ -58,7 +69,9 @@ def committing(pool: Pool) -> Generator[Connection]:
                 connection.autocommit = False
 
 
-def async_pool(settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0) -> AsyncPool:
+def async_pool(
+    settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0, schema: str | None = None
+) -> AsyncPool:
     """A pool for one asyncio loop; not open yet: use it as `async with async_pool(…) as pool`.
 
     It tries a connection before it hands it out, so that a request after a restart of PostgreSQL does
@@ -73,6 +86,10 @@ def async_pool(settings: Settings, size: int, *, name: str = "offsetzero", timeo
             await made.drain()
             raise
 
+    async def configure(connection: AsyncConnection) -> None:
+        await connection.execute(IN_SCHEMA, (schema, False))
+        await connection.commit()
+
     made = AsyncConnectionPool(
         settings.database_url.get_secret_value(),
         kwargs={**_SESSION, "application_name": name},
@@ -82,6 +99,7 @@ def async_pool(settings: Settings, size: int, *, name: str = "offsetzero", timeo
         max_size=size,
         name=name,
         timeout=timeout,
+        configure=configure if schema is not None else None,
         open=False,
     )
     return made

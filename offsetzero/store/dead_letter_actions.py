@@ -6,7 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from offsetzero.store.dead_letters import COLUMNS, FROM, Entry, Filter, Place
+from offsetzero.generation import Generation
+from offsetzero.store.dead_letters import COLUMNS, FROM, Entry, Filter, Place, of_its_generation
 from offsetzero.store.script import Script
 
 DONE = "done"
@@ -102,8 +103,9 @@ def done(action_id: UUID, numbers: Sequence[int]) -> Script[None]:
 def held(action_id: UUID) -> Script[dict[int, bytes]]:
     """The dead letters of an action that hold up their keys, by their numbers: the keys (table `holds`)."""
     rows = yield (
-        "SELECT d.number, h.key FROM dead_letter_decisions d JOIN dead_letters l USING (topic_id, partition, place) "
-        "JOIN holds h ON h.group_name = l.group_name AND h.generation = 1 AND h.topic_id = l.origin_topic_id "
+        "SELECT d.number, h.key FROM dead_letter_decisions d "  # noqa: S608
+        "JOIN dead_letters l USING (topic_id, partition, place) "
+        f"JOIN holds h ON {of_its_generation('h')} AND h.topic_id = l.origin_topic_id "
         "AND h.partition = l.origin_partition AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no "
         "WHERE d.action_id = %s AND d.done_at IS NULL",
         (action_id,),
@@ -178,9 +180,9 @@ def history(group: str | None = None, *, limit: int | None = None, unfinished: b
 def outcomes(action_id: UUID, numbers: Sequence[int]) -> Script[dict[str, int]]:
     """How the events of redriven dead letters have ended so far: the count of each outcome."""
     rows = yield (
-        "SELECT p.outcome, count(*) FROM dead_letter_decisions d "
+        "SELECT p.outcome, count(*) FROM dead_letter_decisions d "  # noqa: S608
         "JOIN dead_letters l USING (topic_id, partition, place) "
-        "JOIN processed_events p ON p.group_name = l.group_name AND p.generation = 1 AND p.source = l.source "
+        f"JOIN processed_events p ON {of_its_generation('p')} AND p.source = l.source "
         "AND p.event_id = l.event_id AND p.redrive_no = l.redrive_no + 1 "
         "WHERE d.action_id = %s AND d.number = ANY (%s) GROUP BY 1",
         (action_id, list(numbers)),
@@ -190,7 +192,11 @@ def outcomes(action_id: UUID, numbers: Sequence[int]) -> Script[dict[str, int]]:
 
 def keeps_outcomes(group: str) -> Script[bool]:
     """Whether a group writes the outcomes of its events into this database."""
-    rows = yield "SELECT EXISTS (SELECT FROM processed_events WHERE group_name = %s AND generation = 1)", (group,)
+    generation = Generation.named(group)
+    rows = yield (
+        "SELECT EXISTS (SELECT FROM processed_events WHERE group_name = %s AND generation = %s)",
+        (generation.group, generation.number),
+    )
     return bool(rows[0][0])
 
 

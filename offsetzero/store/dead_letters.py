@@ -164,6 +164,14 @@ class Filter:
         return " AND ".join(conditions), parameters
 
 
+def of_its_generation(table: str) -> str:
+    """That a row is of the generation whose dead letter `l` is; later ones have `<group>.g<N>` for a name there."""
+    return (
+        f"{table}.group_name = regexp_replace(l.group_name, '\\.g[1-9]\\d{{0,8}}$', '') AND {table}.generation"
+        " = coalesce(substring(l.group_name FROM '\\.g([1-9]\\d{0,8})$'), '1')::int"
+    )
+
+
 COLUMNS = ", ".join(f"l.{one.name}" for one in fields(Entry))
 FROM = (
     " FROM dead_letters l LEFT JOIN dead_letter_decisions d USING (topic_id, partition, place)"
@@ -171,13 +179,14 @@ FROM = (
 )
 _STATUS = (
     "CASE WHEN d.done_at IS NULL THEN 'open' WHEN a.kind = 'discard' THEN 'discarded'"
-    " WHEN EXISTS (SELECT FROM processed_events p WHERE p.group_name = l.group_name AND p.generation = 1"
+    f" WHEN EXISTS (SELECT FROM processed_events p WHERE {of_its_generation('p')}"
     " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no >= l.redrive_no"
     " AND p.outcome IN ('applied', 'stale')) THEN 'resolved' ELSE 'redriven' END"
 )
 _OUTCOME = (
-    "CASE WHEN d.done_at IS NOT NULL THEN (SELECT p.outcome FROM processed_events p WHERE p.group_name = l.group_name"
-    " AND p.generation = 1 AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no > l.redrive_no"
+    "CASE WHEN d.done_at IS NOT NULL THEN (SELECT p.outcome FROM processed_events p"  # noqa: S608
+    f" WHERE {of_its_generation('p')} AND p.source = l.source AND p.event_id = l.event_id"
+    " AND p.redrive_no > l.redrive_no"
     " ORDER BY p.redrive_no DESC LIMIT 1) END"
 )
 KNOWN = f"{COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at"

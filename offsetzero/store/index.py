@@ -9,6 +9,34 @@ from offsetzero.store import wording
 from offsetzero.store.languages import LANGUAGES, SIMPLE, configuration
 from offsetzero.store.script import Script
 
+# A removed document keeps its row, so that a late upload does not bring it back. `words` is made with the language's
+# configuration.
+TABLES = """
+CREATE TABLE indexed_documents (
+    document_id uuid CONSTRAINT pk_indexed_documents PRIMARY KEY,
+    tenant_id text NOT NULL,
+    name text NOT NULL,
+    pages integer NOT NULL,
+    indexed_at timestamptz NOT NULL DEFAULT now(),
+    removed_at timestamptz,
+    language text NOT NULL DEFAULT 'simple'
+);
+CREATE INDEX ix_indexed_documents_tenant_id_language ON indexed_documents (tenant_id, language);
+CREATE TABLE chunks (
+    document_id uuid NOT NULL
+        CONSTRAINT fk_chunks_document_id REFERENCES indexed_documents (document_id) ON DELETE CASCADE,
+    number integer NOT NULL,
+    tenant_id text NOT NULL,
+    page integer NOT NULL,
+    text text NOT NULL,
+    words tsvector NOT NULL,
+    language text NOT NULL DEFAULT 'simple',
+    CONSTRAINT pk_chunks PRIMARY KEY (document_id, number)
+);
+CREATE INDEX ix_chunks_words ON chunks USING gin (words);
+"""
+"""The tables of the indexer's projection."""
+
 # Marks around a hit while PostgreSQL makes the snippet; from the private use area, which no stored text has.
 _START, _STOP = "\ue000", "\ue001"
 _HEADLINE = (

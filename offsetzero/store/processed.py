@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from offsetzero.generation import Generation
 from offsetzero.store.script import Script
 
 
@@ -110,11 +111,12 @@ def ended(group: str, events: Sequence[tuple[str, str, int]]) -> Script[set[tupl
     Or under the one before, and another than a dead letter: a process died between the append of the letter and its
     outcome, and what came after it handled the event once more.
     """
+    generation = Generation.named(group)
     rows = yield (
         "SELECT DISTINCT e.source, e.event_id, e.redrive_no FROM unnest(%s::text[], %s::text[], %s::int[]) "
-        "AS e (source, event_id, redrive_no) JOIN processed_events p ON p.group_name = %s AND p.generation = 1 "
+        "AS e (source, event_id, redrive_no) JOIN processed_events p ON p.group_name = %s AND p.generation = %s "
         "AND p.source = e.source AND p.event_id = e.event_id AND (p.redrive_no >= e.redrive_no "
         "OR p.redrive_no = e.redrive_no - 1 AND p.outcome <> 'dead-lettered')",
-        (*([event[part] for event in events] for part in range(3)), group),
+        (*([event[part] for event in events] for part in range(3)), generation.group, generation.number),
     )
     return set(rows)

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -21,7 +22,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
+from sqlalchemy.dialects.postgresql import JSONB
 
 metadata = MetaData(
     naming_convention={
@@ -151,6 +152,45 @@ group_starts = Table(
     Column("committed_at", _Time),
     Column("stay", Text),
     PrimaryKeyConstraint("group_name", "topic", "partition"),
+)
+
+# What a projection has been made, one schema of PostgreSQL a generation, and which one is read: the pointer. Whoever
+# moves it raises `fence`. A generation's own tables are its declaration's, not described here.
+group_generations = Table(
+    "group_generations",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("group_name", "generation"),
+)
+group_pointers = Table(
+    "group_pointers",
+    metadata,
+    Column("group_name", Text, primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("fence", BigInteger, nullable=False, server_default=text("1")),
+    Column("moved_at", _Time, nullable=False, server_default=_NOW),
+    ForeignKeyConstraint(
+        ["group_name", "generation"],
+        ["group_generations.group_name", "group_generations.generation"],
+        name="fk_group_pointers_generation",
+    ),
+)
+
+# How far a generation of a projection has read, written in the transactions of its rows. Updated all the time: room is
+# left in each page, so that no index is touched.
+group_positions = Table(
+    "group_positions",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("topic_id", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    PrimaryKeyConstraint("group_name", "generation", "topic", "partition"),
+    postgresql_with={"fillfactor": 40},
 )
 
 # The ledger of dead letters: what the dead-letter topics say, a row for each of their records. `place` is the offset
@@ -292,7 +332,6 @@ crash_marks = Table(
     PrimaryKeyConstraint("group_name", "generation", "source", "event_id", "redrive_no"),
 )
 
-# The indexer's projection. A removed document keeps its row, so that a late upload does not bring it back.
 # The dead letters that hold up their keys, in groups that are declared so: until they are redriven or discarded.
 holds = Table(
     "holds",
@@ -309,39 +348,7 @@ holds = Table(
     PrimaryKeyConstraint("group_name", "generation", "topic_id", "partition", "origin"),
 )
 
-indexed_documents = Table(
-    "indexed_documents",
-    metadata,
-    Column("document_id", Uuid, primary_key=True),
-    Column("tenant_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("pages", Integer, nullable=False),
-    Column("indexed_at", _Time, nullable=False, server_default=_NOW),
-    Column("removed_at", _Time),
-    Column("language", Text, nullable=False, server_default=text("'simple'")),
-    Index("ix_indexed_documents_tenant_id_language", "tenant_id", "language"),
-)
-
-chunks = Table(
-    "chunks",
-    metadata,
-    Column(
-        "document_id",
-        Uuid,
-        ForeignKey("indexed_documents.document_id", ondelete="CASCADE", name="fk_chunks_document_id"),
-        nullable=False,
-    ),
-    Column("number", Integer, nullable=False),
-    Column("tenant_id", Text, nullable=False),
-    Column("page", Integer, nullable=False),
-    Column("text", Text, nullable=False),
-    Column("words", TSVECTOR, nullable=False),  # made by offsetzero.store.index with the language's configuration
-    Column("language", Text, nullable=False, server_default=text("'simple'")),
-    PrimaryKeyConstraint("document_id", "number"),
-    Index("ix_chunks_words", "words", postgresql_using="gin"),
-)
-
-# The summariser's projection, with the same rule for removed documents.
+# The summaries of the summariser. A removed document keeps its row, so that a late upload does not bring it back.
 summaries = Table(
     "summaries",
     metadata,

@@ -292,6 +292,7 @@ class MockResources(ClientResources):
         connections: Pool | None,
         *,
         hold: bool = False,
+        projection: bool = False,
     ) -> FactsReader:
         return MockFacts(self._log)
 

@@ -14,7 +14,7 @@ from running_api import Api, running
 
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import index, runs, summaries
+from offsetzero.store import generations, index, runs, summaries
 from offsetzero.store.script import Script, run
 
 
@@ -26,6 +26,7 @@ def api(database_url: str, tmp_path: Path) -> Iterator[Api]:
 
 def _do(api: Api, script: Script[Any]) -> Any:
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
+        run(connection, generations.read("indexer"))
         return run(connection, script)
 
 

@@ -42,7 +42,7 @@ def test_kill_9_in_the_middle_of_many_documents_loses_and_doubles_nothing(pipeli
         pipeline.upload(f"{number}.txt", f"document number{number} says hello".encode())
 
     def indexed() -> int:
-        return int(query(pipeline, "SELECT count(DISTINCT document_id) FROM chunks")[0][0])
+        return int(query(pipeline, "SELECT count(DISTINCT document_id) FROM indexer_g1.chunks")[0][0])
 
     indexer = pipeline.start("groups", "run", "indexer")
     for share in (DOCUMENTS // 10, DOCUMENTS * 6 // 10):
@@ -52,7 +52,7 @@ def test_kill_9_in_the_middle_of_many_documents_loses_and_doubles_nothing(pipeli
         indexer = pipeline.start("groups", "run", "indexer")
     wait_until(lambda: indexed() == DOCUMENTS, 300, what="all documents indexed")
     assert indexer.stop() == 0
-    each = query(pipeline, "SELECT document_id, count(*) FROM chunks GROUP BY 1 HAVING count(*) <> 1")
+    each = query(pipeline, "SELECT document_id, count(*) FROM indexer_g1.chunks GROUP BY 1 HAVING count(*) <> 1")
     assert each == []
     outcomes = query(pipeline, "SELECT outcome, count(*) FROM processed_events WHERE group_name = 'indexer' GROUP BY 1")
     assert outcomes == [("applied", DOCUMENTS)]

@@ -9,6 +9,9 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from offsetzero.consumers.projection import Projection, make_tables
+from offsetzero.generation import Generation
+from offsetzero.store import index
 from offsetzero.store.migrate import engine, upgrade
 from offsetzero.store.tables import metadata
 
@@ -56,6 +59,33 @@ def test_a_migrated_database_is_what_the_tables_say(empty_database: str, postgre
     with engine(empty_database).begin() as described:
         metadata.create_all(described)
     assert migrated == _generated_and_checks(empty_database)
+
+
+def test_the_first_generation_of_the_indexer_is_what_its_projection_says(empty_database: str) -> None:
+    upgrade(empty_database)
+
+    def described(schema: str) -> list[object]:
+        with psycopg.connect(empty_database, options=f"-c search_path={schema},public") as connection:
+            columns = connection.execute(
+                "SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default "
+                "FROM information_schema.columns WHERE table_schema = %s ORDER BY 1, 2",
+                (schema,),
+            ).fetchall()
+            constraints = connection.execute(
+                "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = %s::regnamespace "
+                "ORDER BY 1",
+                (schema,),
+            ).fetchall()
+            indexes = connection.execute(
+                "SELECT indexname, replace(indexdef, schemaname || '.', '') FROM pg_indexes WHERE schemaname = %s "
+                "ORDER BY 1",
+                (schema,),
+            ).fetchall()
+            return [columns, constraints, indexes]
+
+    with psycopg.connect(empty_database) as connection:
+        make_tables(connection, Generation("indexer", 2), Projection(index.TABLES))
+    assert described("indexer_g1") == described("indexer_g2")
 
 
 def test_a_difference_would_be_seen(empty_database: str) -> None:

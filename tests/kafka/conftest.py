@@ -26,9 +26,14 @@ class RunningGroup:
     """A group's member in a thread of this process."""
 
     def __init__(
-        self, group: ConsumerGroup, settings: Settings, resources: Resources | None = None, clock: Clock = SYSTEM
+        self,
+        group: ConsumerGroup,
+        settings: Settings,
+        resources: Resources | None = None,
+        clock: Clock = SYSTEM,
+        generation: int | None = None,
     ) -> None:
-        self.runtime = GroupRuntime(group, settings, clock=clock, resources=resources)
+        self.runtime = GroupRuntime(group, settings, clock=clock, resources=resources, generation=generation)
         self.left: list[Record] | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"group-{group.name}")

@@ -43,7 +43,7 @@ def page_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         return registry.load(f"{name}:{name}")
 
     yield load
-    for name in ("shelf", "scanner", "counts", "labels"):
+    for name in ("shelf", "scanner", "counts", "labels", "sizes"):
         sys.modules.pop(name, None)
 
 
@@ -53,6 +53,24 @@ def _rows(database: psycopg.Connection, query: str) -> list[tuple[Any, ...]]:
 
 def _outcomes(database: psycopg.Connection) -> list[tuple[str, int]]:
     return _rows(database, "SELECT outcome, count(*) FROM processed_events GROUP BY outcome ORDER BY outcome")
+
+
+def test_the_sizes_are_a_projection_that_is_read_through_its_pointer(
+    settings: Settings, running: Running, database: psycopg.Connection, page_file: Callable[[str], ConsumerGroup]
+) -> None:
+    (query,) = re.findall(r"```sql\n(BEGIN ISOLATION.*?)COMMIT;\n```", PAGE, re.DOTALL)
+    first, second = uploaded(), uploaded()
+    with Publisher(settings) as publisher:
+        publisher.publish(first)
+        publisher.publish(second)
+        publisher.publish(DocumentDeleted(document_id=first.document_id, tenant_id="acme", deleted_at=SYSTEM.now()))
+    with running(page_file("sizes")):
+        wait_until(lambda: _outcomes(database) == [("applied", 3)], what="three events")
+    cursor = database.execute(query.encode())
+    while cursor.nextset():
+        pass
+    assert cursor.fetchall() == [(second.size_bytes,)]
+    database.execute("ROLLBACK")
 
 
 def test_the_shelf_follows_the_log(

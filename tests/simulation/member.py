@@ -76,11 +76,18 @@ class SimResources(Resources):
     def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
         return committed(self._world, places)
 
-    def pool(self, size: int, name: str) -> Any:
+    def pool(self, size: int, name: str, schema: str | None = None) -> Any:
         return SimPool(self._world, self._process)
 
     def facts(
-        self, group: str, topics: Sequence[str], latest: Sequence[str], connections: Any, *, hold: bool = False
+        self,
+        group: str,
+        topics: Sequence[str],
+        latest: Sequence[str],
+        connections: Any,
+        *,
+        hold: bool = False,
+        projection: bool = False,
     ) -> Any:
         return SimFacts(self._world, group, topics, latest, connections, hold=hold)
 

@@ -26,6 +26,7 @@ def test_public_names() -> None:
         "OffsetzeroError",
         "Permanent",
         "Poison",
+        "Projection",
         "ProviderDown",
         "ProviderWaits",
         "Publisher",

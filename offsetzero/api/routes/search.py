@@ -33,5 +33,5 @@ async def search(
     query = clean_line(q)  # as the text was cleaned: a ligature or a soft hyphen must not hide a word
     if not query:
         raise Problem(422, "empty-query", "q is empty: name at least one word")
-    hits = await services.run(index.search(tenant, query, limit=limit, offset=offset))
+    hits = await services.read("indexer", index.search(tenant, query, limit=limit, offset=offset))
     return SearchAnswer(query=query, hits=[HitAnswer.model_validate(hit) for hit in hits])

@@ -43,6 +43,15 @@ class OffsetsMachine(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from([o for o, r in self.records.items() if not r.done]))
         self.records[offset].done = True
 
+    @rule(data=st.data())
+    def ask_what_follows(self, data: st.DataObject) -> None:
+        """Once some are done besides, the position is where it was asked to be, or where it was before."""
+        asked = data.draw(st.sets(st.sampled_from(sorted(self.records))) if self.records else st.just(set()))
+        ending = [self.records[offset] for offset in asked]
+        before, after = self.owned.committable(), self.owned.position_after(set(ending))
+        lowest = min((o for o, one in self.records.items() if not one.done and o not in asked), default=self.end)
+        assert after == (None if before is None or lowest == before else lowest)
+
     @rule()
     def come_back(self) -> None:
         """The partition is revoked and assigned again: it is read on from what was committed."""

@@ -1,0 +1,68 @@
+"""What the transactions of a projection have besides: the fence, and how far the partitions are."""
+
+from collections.abc import Callable, Iterable
+
+from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.transaction import NotNow
+from offsetzero.errors import GroupStopped
+from offsetzero.generation import Generation
+from offsetzero.store import generations, positions
+from offsetzero.store.generations import Standing
+from offsetzero.store.positions import Position
+from offsetzero.store.script import Script
+from offsetzero.store.starts import Place
+
+
+class Fence:
+    """Of a group that is no projection: there is nothing to look at, and it always has effects."""
+
+    def enter(self) -> Script[bool]:
+        """Begin a transaction.
+
+        Returns:
+            Whether it may do more than to keep the group's own tables: what it publishes, and the steps of runs.
+
+        Raises:
+            NotNow: the generation is gone; its member is told to end.
+        """
+        return True
+        yield  # pragma: no cover - makes it a generator
+
+    def leave(self, records: Iterable[Record]) -> Script[None]:
+        """End a transaction that makes these done."""
+        return
+        yield  # pragma: no cover
+
+
+class GenerationFence(Fence):
+    """Of one generation of a projection.
+
+    Args:
+        generation: whose transactions these are.
+        crashed: told that the member cannot go on.
+    """
+
+    def __init__(self, generation: Generation, crashed: Callable[[BaseException], None]) -> None:
+        self._generation = generation
+        self._crashed = crashed
+
+    def enter(self) -> Script[bool]:
+        standing = yield from generations.enter(self._generation)
+        if standing is Standing.GONE:
+            name, number = self._generation.group, self._generation.number
+            gone = GroupStopped(f"group {name}: its generation {number} was dropped; start its members anew")
+            self._crashed(gone)
+            raise NotNow from gone
+        return standing is Standing.ACTIVE
+
+    def leave(self, records: Iterable[Record]) -> Script[None]:
+        ended: dict[OwnedPartition, set[object]] = {}
+        for record in records:
+            if record.owned.kept is not None:  # else it is read for another purpose than to go on from there
+                ended.setdefault(record.owned, set()).update((record, record.copy))
+        reached: dict[Place, Position] = {}
+        for stay, mine in ended.items():
+            if (offset := stay.position_after(mine)) is not None:
+                reached[stay.place] = Position(stay.topic_id, offset)
+        if reached:
+            yield from positions.advance(self._generation, reached)
