@@ -174,7 +174,10 @@ def test_no_event_is_lost_or_counted_twice_when_a_member_is_killed_and_two_take_
     def answer() -> UsageAnswer:
         return added_up([member.of("acme") for member in members])
 
-    wait_until(lambda: answer().total.uploaded >= 700, PATIENCE, what="700 counted")
+    try:
+        wait_until(lambda: answer().total.uploaded >= 700, PATIENCE, what="700 counted")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {[member.of('acme') for member in members]}; lag {lags(settings)}") from None
     found = answer()
     assert (found.total.uploaded, found.total.bytes, found.complete) == (700, 700, True)
     assert not added_up([members[0].of("acme")]).complete
