@@ -25,8 +25,8 @@ compose-demo: $(READY) ## Build the image, bring docker-compose.yml up, run the 
 up: $(READY) ## Run everything on this machine until Ctrl-C
 	@$(BIN)/offsetzero up $(ARGS)
 
-test: $(READY) ## Run all tests, two at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+test: $(READY) ## Run all tests, three at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)

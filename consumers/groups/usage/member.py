@@ -173,6 +173,7 @@ class UsageMember:
         while True:
             try:
                 found = await asyncio.to_thread(lag.group_offsets, self._settings, NAME, SOURCES)
+                self._look()  # another has partitions of a moment ago, or what is recovered is of new ones
                 if self._phase is Phase.WORKING:
                     self._show_lag(one for one in found if one.partition in self._owned)
                     self._show_cells()
