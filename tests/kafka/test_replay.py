@@ -126,6 +126,9 @@ def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
 ) -> None:
     publish(settings, 0, 10)
     with running(audit_group(start="latest")):
+        wait_until(
+            lambda: all(one.committed is not None for one in lag.group_offsets(settings, "audit", ["documents"]))
+        )
         publish(settings, 10, 12)
         await_effects(database, 2)
     before = committed(settings)
