@@ -60,7 +60,9 @@ class Archive:
         retained.existing(settings, topic)
         self.topic, self.topic_id = topic, cluster.topic_ids(settings, [topic])[topic]
         self.objects = Objects(settings.objects)
-        self._folder = f"{_ROOT}/{settings.kafka.namespace}{topic}/{self.topic_id}"
+        # Kafka's text of the id is Base64, which may have a slash in it: an empty or another folder.
+        name = self.topic_id.replace("/", "_").replace("+", "-")
+        self._folder = f"{_ROOT}/{settings.kafka.namespace}{topic}/{name}"
 
     def segments(self, partition: int) -> list[Segment]:
         """The segments of a partition."""
