@@ -1,18 +1,16 @@
 """offsetzero under a steady load, some of which fails in every second window: how long other keys wait."""
 
-import statistics
 import time
-from collections import defaultdict
 
 import ours
-from terms import Meter, arguments, read_stamp, report
+from terms import Meter, arguments, inversions, read_stamp, report
+from windows import centiles
 
 from offsetzero import Transient
 from offsetzero.consumers.context import Context
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas.documents import DocumentUploaded
 
-WARM = 2  # windows, one of each kind
 SETTLE = 2.5  # seconds at the begin of a window in which what has failed in the one before is still in work
 args = arguments(
     window={"type": float, "required": True},
@@ -39,29 +37,15 @@ def note(event: DocumentUploaded, ctx: Context) -> None:
 
 
 counted = ours.run(group, args, meter)
-stamps = [(*read_stamp(number), came) for number, came in found]
-begin = min(sent for sent, _, _, _ in stamps)
-waits: dict[int, list[float]] = defaultdict(list)
-last: dict[int, int] = {}
-inversions = 0
-for sent, key, _, came in stamps:
-    inversions += last.get(key, 0) > sent
-    last[key] = max(sent, last.get(key, 0))
-    window, into = divmod((sent - begin) / 1e6, args.window)
-    if key >= args.healthy and window >= WARM and into >= SETTLE:
-        waits[int(window)].append((came - sent) / 1000)
-# The median over windows of each window's centile: a hiccup of the machine in one window decides nothing.
+stamps = [(*read_stamp(number)[:2], came) for number, came in found]
+waits = [(sent, came) for sent, key, came in stamps if key >= args.healthy]
+begin = min(sent for sent, _, _ in stamps)
+turned = inversions(number for number, _ in found)
 report(
     meter,
     of=args.of,
-    wrong=[f"{inversions:,} inversions"] if inversions else [],
+    wrong=[f"{turned:,} inversions"] if turned else [],
     failed=failed,
     **counted,
-    **{
-        f"p{at}_{name}": statistics.median(
-            statistics.quantiles(those, n=100)[at - 1] for window, those in waits.items() if window % 2 == kind
-        )
-        for kind, name in enumerate(("without", "with"))
-        for at in (50, 99)
-    },
+    **centiles(waits, begin=begin, window=args.window, settle=SETTLE),
 )

@@ -1,16 +1,14 @@
 """offsetzero under a steady load with poison in every second window: how long healthy keys wait."""
 
-import statistics
 import time
-from collections import defaultdict
 
 import ours
 from terms import Meter, arguments, read_stamp, report
+from windows import centiles
 
 from offsetzero.consumers.context import Context
 from offsetzero.schemas.documents import DocumentUploaded
 
-WARM = 2  # windows, one of each kind
 SETTLE = 0.3  # seconds at the begin of a window that count for neither kind
 args = arguments(
     window={"type": float, "required": True},
@@ -29,23 +27,12 @@ def note(event: DocumentUploaded, ctx: Context) -> None:
 
 
 counted = ours.run(group, args, meter)
-begin = read_stamp(min(number for number, _ in found))[0]
-waits: dict[int, list[float]] = defaultdict(list)
-for number, came in found:
-    sent, key, _ = read_stamp(number)
-    window, into = divmod((sent - begin) / 1e6, args.window)
-    if key >= args.healthy and window >= WARM and into >= SETTLE:
-        waits[int(window)].append((came - sent) / 1000)
-# The median over windows of each window's centile: a hiccup of the machine in one window decides nothing.
+stamps = [(*read_stamp(number)[:2], came) for number, came in found]
+waits = [(sent, came) for sent, key, came in stamps if key >= args.healthy]
+begin = min(sent for sent, _, _ in stamps)
 report(
     meter,
     of=args.of,
     **counted,
-    **{
-        f"p{at}_{name}": statistics.median(
-            statistics.quantiles(those, n=100)[at - 1] for window, those in waits.items() if window % 2 == kind
-        )
-        for kind, name in enumerate(("without", "with"))
-        for at in (50, 99)
-    },
+    **centiles(waits, begin=begin, window=args.window, settle=SETTLE),
 )

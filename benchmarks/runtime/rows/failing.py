@@ -1,13 +1,11 @@
 """A tenth of the keys fail and keep their order: what that does to the keys that do not."""
 
 import subprocess
-from statistics import median
 from typing import Any
 
 from load import ALWAYS, SHARE, TROUBLED, fails
 from measure import Bench, Contestant
-from report import cell, table
-from rows.poison import records
+from rows.side_by_side import centiles, figures, records, rise
 
 TITLE = "A tenth of the keys fails: the wait of the others"
 RATE = 2_000
@@ -36,35 +34,25 @@ def measure(bench: Bench) -> dict[str, Any]:
         run["appended"] = records(bench.servers.bootstrap, f"{name}.retry-1m", PARTITIONS)
         if (dead := records(bench.servers.bootstrap, f"{name}.dlq", PARTITIONS)) != always:
             run["problems"].append(f"{dead:,} dead letters, {always:,} events always fail")
-    good = [run for run in runs if "seconds" in run]
-    centiles = [name for name in (good[0] if good else ()) if name.startswith("p") and "with" in name]
     return {
         "events": total,
         "failing": total - each.count(0),
         "always": always,
-        "appended": max((run["appended"] for run in good), default=0),
-        **{name: median(run[name] for run in good) for name in centiles},
-        "rises": [run["p99_with"] / run["p99_without"] - 1 for run in good],
-        "problems": sorted({problem for run in runs for problem in run["problems"]}),
+        "appended": max(run.get("appended", 0) for run in runs),
+        **figures(runs),
     }
 
 
 def show(found: dict[str, Any]) -> str:
     """The row as text."""
-    rows = [
-        [kind, *(cell(found.get(f"p{at}_{name}"), ".1f") for at in (50, 99))]
-        for kind, name in (("no failures", "without"), ("failures", "with"))
-    ]
-    rises = found["rises"]
-    rise = f"{median(rises):+.1%} ({min(rises):+.1%} to {max(rises):+.1%})" if rises else "-"
     head = (
         f"{RATE:,} events/s of 1,000 keys; in every second window of {WINDOW:g} s {SHARE:.0%} of the events of "
         f"{TROUBLED} keys fail once, twice or always, with tiers of 0.5 s and 1 s. Milliseconds from produce() to the "
         "handler for the other keys, medians of the windows."
     )
     tail = (
-        f"p99 with failures against without: {rise}; target <= {MOST_RISE:+.0%}. Of {found['events']:,} events "
+        f"p99 with failures against without: {rise(found)}; target <= {MOST_RISE:+.0%}. Of {found['events']:,} events "
         f"{found['failing']:,} fail ({found['always']:,} always); {found['appended']:,} were appended to the first "
         f"tier, parked or failed; problems (inversions among them): {'; '.join(found['problems']) or 'none'}."
     )
-    return f"{head}\n\n{table(['', 'p50', 'p99'], rows)}\n\n{tail}"
+    return f"{head}\n\n{centiles(found, 'no failures', 'failures')}\n\n{tail}"
