@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, TypeAlias
 
 import psycopg
-from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.errors import ConfigurationError, GroupStopped, TopicError
 from offsetzero.generation import Generation
@@ -15,14 +12,13 @@ from offsetzero.store import positions, starts
 from offsetzero.store.positions import Position
 from offsetzero.store.script import run
 from offsetzero.store.starts import Place, Start
-from offsetzero.topics import cluster, lag, offsets
+from offsetzero.topics import cluster, lag, offsets, points
 from offsetzero.topics.admin import client
 from offsetzero.topics.catalogue import GROUPS
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed, Described
+from offsetzero.topics.points import Point
 
-Target: TypeAlias = Literal["earliest", "latest"] | int | datetime
-"""An end of the log, an offset, or the first record that is not older than a time."""
 STOPPED = frozenset({"empty", "dead", "unknown"})
 """States of a group without members."""
 
@@ -58,31 +54,22 @@ class Move:
         return max(0, self.old - self.new) if self.old is not None else 0
 
 
-def parse(text: str) -> Target:
+def parse(text: str) -> Point:
     """What `--to` was given.
 
     Raises:
         ConfigurationError: it is none of them.
     """
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
-    if text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
+    point = points.parse(text)
+    if point is None:
         raise ConfigurationError(
             f"--to {text}: give earliest, latest, an offset, or a time with its zone, such as 2026-01-31T12:00:00Z"
         )
-    return time
+    return point
 
 
 def plan(
-    settings: Settings, group: str, to: Target, topic: str | None = None, partition: int | None = None
+    settings: Settings, group: str, to: Point, topic: str | None = None, partition: int | None = None
 ) -> list[Move]:
     """What would change.
 
@@ -117,21 +104,9 @@ def plan(
     places = [(name, number) for name, one in topics.items() for number in range(one.partitions)]
     if partition is not None and (places := [place for place in places if place[1] == partition]) == []:
         raise TopicError(f"topic {topic} has no partition {partition}")
-    low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    high = offsets.ends(admin, names, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    if isinstance(to, datetime):
-        spec = OffsetSpec.for_timestamp(round(to.timestamp() * 1000))
-        found = offsets.ends(admin, names, places, spec)
-        new = {place: found[place] if found[place] >= 0 else high[place] for place in places}
-    elif isinstance(to, int):
-        new = dict.fromkeys(places, to)
-        if not low[places[0]] <= to <= high[places[0]]:
-            raise TopicError(
-                f"{topic}/{partition} has the offsets from {low[places[0]]} to {high[places[0]]}, not {to}"
-            )
-    else:
-        new = low if to == "earliest" else high
-    return [_move(place, topics[place[0]], committed.get(place), new[place], low[place]) for place in sorted(places)]
+    log = points.Ends(admin, names, places)
+    new = log.resolve("--to", to)
+    return [_move(one, topics[one[0]], committed.get(one), new[one], log.low[one]) for one in sorted(places)]
 
 
 def apply(settings: Settings, group: str, moves: Sequence[Move]) -> None:

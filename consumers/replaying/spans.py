@@ -1,24 +1,17 @@
 """Which records a replay means, in each partition: from an end of the log, an offset or a time, up to another."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from offsetzero.consumers import reset
-from offsetzero.consumers.reset import Move, Target
-from offsetzero.errors import ConfigurationError, TopicError
+from offsetzero.consumers.reset import Move
+from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.store.starts import Place
 from offsetzero.topics import cluster, offsets
 from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
-from offsetzero.topics.offsets import Described
-
-_AGO = re.compile(r"-(\d{1,6})([smhdw])", re.ASCII)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+from offsetzero.topics.points import Ends, Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +54,11 @@ class Span:
         return Move(self.topic, self.partition, self.topic_id, self.committed, self.first, self.low)
 
 
-def parse(option: str, text: str, now: datetime) -> Target:
-    """What `--from` or `--to` was given: `earliest`, `latest`, an offset, a time with its zone, or `-2h`.
-
-    Raises:
-        ConfigurationError: it is none of them.
-    """
-    if (ago := _AGO.fullmatch(text)) is not None:
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    try:
-        return reset.parse(text)
-    except ConfigurationError:
-        raise ConfigurationError(
-            f"{option} {text}: give earliest, latest, an offset, a time with its zone, such as 2026-01-31T12:00:00Z, or"
-            " how long ago, such as -30m, -2h, -7d"
-        ) from None
-
-
 def find(
     settings: Settings,
     group: str,
-    start: Target,
-    end: Target | None = None,
+    start: Point,
+    end: Point | None = None,
     *,
     sources: Sequence[str] | None = None,
     topic: str | None = None,
@@ -123,7 +99,7 @@ def find(
     places = sorted((name, number) for name, one in topics.items() for number in range(one.partitions))
     if partition is not None and not (places := [place for place in places if place[1] == partition]):
         raise TopicError(f"{', '.join(wanted)}: there is no partition {partition}")
-    log = _Log(admin, names, places, topics)
+    log = Ends(admin, names, places)
     first = log.resolve("--from", start)
     last = log.resolve("--to", end) if end is not None else None
     spans = []
@@ -140,34 +116,3 @@ def find(
 def _cut(span: Span, asked: int) -> Span:
     left = asked - max(span.end, span.first)
     return Span(span.topic, span.partition, span.topic_id, span.first, span.end, span.committed, span.low, max(0, left))
-
-
-class _Log:
-    """The ends of some partitions, and what points in the log are in each of them."""
-
-    def __init__(
-        self, admin: AdminClient, names: Names, places: Sequence[Place], topics: Mapping[str, Described]
-    ) -> None:
-        self._admin = admin
-        self._names = names
-        self._places = places
-        self._topics = topics
-        self.low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        self.high = offsets.ends(admin, names, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-
-    def resolve(self, option: str, point: Target) -> Mapping[Place, int]:
-        """The offset of a point in each partition."""
-        if isinstance(point, datetime):
-            spec = OffsetSpec.for_timestamp(round(point.timestamp() * 1000))
-            found = offsets.ends(self._admin, self._names, self._places, spec)
-            return {place: at if at >= 0 else self.high[place] for place, at in found.items()}
-        if not isinstance(point, int):
-            return self.low if point == "earliest" else self.high
-        if len(self._places) != 1:
-            raise ConfigurationError(f"{option} OFFSET: say of which partition, with --topic and --partition")
-        (place,) = self._places
-        if not self.low[place] <= point <= self.high[place]:
-            raise TopicError(
-                f"{place[0]}/{place[1]} has the offsets from {self.low[place]} to {self.high[place]}, not {point}"
-            )
-        return {place: point}

@@ -3,13 +3,14 @@
 import logging
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from offsetzero.cli import bars
 
 if TYPE_CHECKING:
     from offsetzero.consumers.runtime import GroupRuntime
@@ -67,20 +68,6 @@ class Pace:
 
 
 @contextmanager
-def bar(name: str, total: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
-    """Show how far something is; the yielded function is told how many records are done. Elsewhere it is silent."""
-    console = console or Console(stderr=True)
-    with _progress(console) as shown:
-        task = shown.add_task(name, total=total, rate="")
-
-        def tell(done: int) -> None:
-            speed = shown.tasks[0].speed
-            shown.update(task, completed=done, rate=f"{speed:,.0f}/s" if speed is not None else "")
-
-        yield tell
-
-
-@contextmanager
 def shown(runtime: "GroupRuntime", name: str, console: Console | None = None) -> Generator[None]:
     """While a member runs, show how it catches up: a bar in a terminal, a log line now and then elsewhere.
 
@@ -113,7 +100,7 @@ def _sights(runtime: "GroupRuntime", ended: threading.Event) -> Iterator[Sight]:
 
 
 def _in_terminal(runtime: "GroupRuntime", name: str, console: Console, ended: threading.Event) -> None:
-    with _progress(console) as shown, _log_above():
+    with bars.progress(console) as shown, _log_above():
         task = shown.add_task(f"{name} catches up", total=None, rate="")
         for sight in _sights(runtime, ended):
             rate = f"{sight.rate:,.0f}/s" if sight.rate is not None else ""
@@ -154,14 +141,3 @@ def _fields(sight: Sight) -> dict[str, object]:
         "rate": round(sight.rate) if sight.rate is not None else None,
         "eta_seconds": round(seconds) if seconds is not None else None,
     }
-
-
-def _progress(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, disable=not console.is_terminal)

@@ -15,28 +15,10 @@ if TYPE_CHECKING:
 @contextmanager
 def bar(action: "Action") -> "Iterator[Callable[[Progress], None]]":
     """A progress bar in a terminal, on standard error; elsewhere the end says all."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from offsetzero.cli import bars
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, disable=not console.is_terminal) as shown:
-        task = shown.add_task(f"redrive {action.group}", total=action.letters, completed=action.done, rate="")
-
-        def tell(progress: "Progress") -> None:
-            speed = shown.tasks[0].speed
-            shown.update(
-                task, completed=action.done + progress.done, rate=f"{speed:,.0f}/s" if speed is not None else ""
-            )
-
-        yield tell
+    with bars.bar(f"redrive {action.group}", action.letters, done=action.done) as tell:
+        yield lambda progress: tell(action.done + progress.done)
 
 
 @contextmanager

@@ -3,12 +3,11 @@
 import getpass
 import os
 import platform
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,8 +22,6 @@ TOLD_BEHIND = 20_000
 """Records that the ledger is behind, from which on reading them is told."""
 PAGE = 500
 """Dead letters whose payloads are in memory together."""
-_AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 EventType = Annotated[str | None, typer.Option("--type", help="Only of this event type.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.")]
@@ -143,16 +140,12 @@ def parse_time(option: str, text: str | None) -> datetime | None:
     """
     from offsetzero.clock import SYSTEM
     from offsetzero.errors import ConfigurationError
+    from offsetzero.topics import points
 
     if text is None:
         return None
-    if (ago := _AGO.fullmatch(text)) is not None:
-        return SYSTEM.now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
+    time = points.ago(text, SYSTEM.now()) or points.time(text)
+    if time is None:
         raise ConfigurationError(
             f"{option} {text}: give a time with its zone, such as 2026-01-31T12:00:00Z, or how long ago: 30m, 2h, 7d"
         )

@@ -20,10 +20,12 @@ def archive(
     Example: offsetzero log archive documents --to -7d
     """
     from offsetzero import settings
+    from offsetzero.clock import SYSTEM
     from offsetzero.history import archive as archiving
     from offsetzero.history import spans
+    from offsetzero.topics import points
 
-    until = spans.parse("--to", end)
+    until = points.parse_with_ago("--to", end, SYSTEM.now())
     config = settings.load(needs=frozenset({"kafka"}))
     wanted = spans.resolve(config, topic, "earliest", until)
 

@@ -31,9 +31,12 @@ def export(
 
     Example: offsetzero log export documents --format jsonl --from -7d -o week.jsonl
     """
+    from offsetzero.clock import SYSTEM
     from offsetzero.history import exporting, spans
+    from offsetzero.topics import points
 
-    begin, until = spans.parse("--from", first), spans.parse("--to", end)
+    now = SYSTEM.now()
+    begin, until = points.parse_with_ago("--from", first, now), points.parse_with_ago("--to", end, now)
     settings = _settings()
     wanted = spans.resolve(settings, topic, begin, until, partition)
     with _bar() as show:

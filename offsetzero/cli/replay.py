@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from offsetzero.consumers.group import ConsumerGroup
     from offsetzero.consumers.replaying.looking import Seen, Wanted
     from offsetzero.consumers.replaying.spans import Span
-    from offsetzero.consumers.reset import Target
     from offsetzero.settings import Settings
     from offsetzero.store.database import Connection
     from offsetzero.store.replays import Way
+    from offsetzero.topics.points import Point
 
 EXIT_UNFINISHED = 4
 """A side job was interrupted, or a handler did not end in time."""
@@ -114,13 +114,13 @@ def _problems(
     return problems
 
 
-def _point(option: str, text: str, problems: list[str]) -> "Target | None":
+def _point(option: str, text: str, problems: list[str]) -> "Point | None":
     from offsetzero.clock import SYSTEM
-    from offsetzero.consumers.replaying import spans
     from offsetzero.errors import ConfigurationError
+    from offsetzero.topics import points
 
     try:
-        return spans.parse(option, text, SYSTEM.now())
+        return points.parse_with_ago(option, text, SYSTEM.now())
     except ConfigurationError as error:
         problems += error.problems
         return None
@@ -283,13 +283,13 @@ def _run_job(
     config: "Settings", group: "ConsumerGroup", found: "Sequence[Span]", wanted: "Wanted", ended: list[str]
 ) -> None:
     from offsetzero import logs
-    from offsetzero.cli import catching_up
+    from offsetzero.cli import bars
     from offsetzero.cli.dlq_bar import stopped_by_signals
     from offsetzero.consumers.replaying.job import Progress, SideJob
 
     logs.configure(process=f"replay-{group.name}", form=config.log_format, level=config.log_level)
     total = sum(one.records for one in found)
-    with catching_up.bar(f"replay {group.name}", total) as tell, stopped_by_signals() as stop:
+    with bars.bar(f"replay {group.name}", total) as tell, stopped_by_signals() as stop:
 
         def progress(now: Progress) -> None:
             tell(now.done)

@@ -1,47 +1,16 @@
-"""Which part of a topic is meant: `--from` and `--to` as offsets, times, or how long ago."""
+"""Which offsets of a topic lie between two points in its log."""
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias
+from datetime import datetime
+from typing import TypeAlias
 
-from offsetzero.clock import SYSTEM
 from offsetzero.errors import ConfigurationError, TopicError
 from offsetzero.settings import Settings
 from offsetzero.topics import retained
+from offsetzero.topics.points import Point
 
-Point: TypeAlias = Literal["earliest", "latest"] | int | datetime
-"""An end of the log, an offset, or the first record that is not older than a time."""
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
 """By partition, the first offset, and the one behind the last."""
-_AGO = re.compile(r"-(\d{1,6})([smhdw])", re.ASCII)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def parse(option: str, text: str) -> Point:
-    """What an option was given.
-
-    Raises:
-        ConfigurationError: it is none of them.
-    """
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
-    if text.isdecimal():
-        return int(text)
-    if (ago := _AGO.fullmatch(text)) is not None:
-        return SYSTEM.now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise ConfigurationError(
-            f"{option} {text}: give earliest, latest, an offset, a time with its zone, such as 2026-01-31T12:00:00Z, "
-            "or how long ago: -30m, -2h, -7d"
-        )
-    return time.astimezone(UTC)
 
 
 def resolve(settings: Settings, topic: str, first: Point, end: Point, partition: int | None = None) -> Spans:
