@@ -100,11 +100,14 @@ def usage(http: httpx.Client) -> tuple[Any, ...]:
 
 
 def counted_in_sql(url: str) -> tuple[Any, ...]:
-    """The same by the tables that decide, of a pipeline that had nothing but documents of one tenant."""
+    """The same by the tables that decide, of a pipeline that had nothing but documents of one tenant.
+
+    An event has its time in whole milliseconds, a row in microseconds.
+    """
     with psycopg.connect(url) as connection:
         rows = connection.execute(
-            "SELECT d.size_bytes, r.id, r.finished_at FROM documents d JOIN runs r ON r.document_id = d.id "
-            "WHERE r.status = 'succeeded'"
+            "SELECT d.size_bytes, r.id, date_trunc('milliseconds', r.finished_at) FROM documents d "
+            "JOIN runs r ON r.document_id = d.id WHERE r.status = 'succeeded'"
         ).fetchall()
     seconds = [round(finished.timestamp() - (run.int >> 80) / 1000, 3) for _, run, finished in rows]
     return len(rows), sum(size for size, _, _ in rows), len(rows), max(seconds)
@@ -124,7 +127,8 @@ def test_up_works_survives_a_restart_and_refuses_a_second_one(home: Path, up: St
         assert answer.status_code == 202, answer.text
         run_id = answer.json()["run_id"]
         assert wait_until(lambda: ended(http, run_id), 60) == "succeeded"
-        wait_until(lambda: usage(http) == counted_in_sql(found["database"]), 90, what="usage as in the database")
+        wanted = counted_in_sql(found["database"])
+        wait_until(lambda: usage(http) == wanted, 90, what=f"usage as in the database: {wanted}")
     for url in found["metrics"].values():
         assert "python_info" in httpx.get(url).text, url
 
