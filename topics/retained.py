@@ -1,6 +1,6 @@
-"""What a topic still has of its history, and what a reader that begins at offset zero would miss."""
+"""What a topic still has of its history."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -28,16 +28,6 @@ class Retained:
     low: int
     end: int
     since: datetime | None = None
-
-    @property
-    def missing(self) -> int:
-        """Offsets that are deleted."""
-        return self.low
-
-    def __str__(self) -> str:
-        gone = f"the {self.low:,} offsets before {self.low} are deleted"
-        begins = f"its first record is of {self.since:%Y-%m-%d %H:%M:%SZ}" if self.since else "it has no record"
-        return f"{self.topic}/{self.partition}: {gone}; {begins}"
 
 
 def existing(settings: Settings, topic: str) -> int:
@@ -78,21 +68,6 @@ def retained(settings: Settings, topic: str) -> list[Retained]:
     found = bounds(settings, topic)
     times = _first_times(settings, topic, {number: (one.low, one.end) for number, one in found.items()})
     return [Retained(topic, number, one.low, one.end, times.get(number)) for number, one in sorted(found.items())]
-
-
-def missing(settings: Settings, topics: Iterable[str]) -> list[Retained]:
-    """The partitions whose beginning is deleted: what who reads them from offset zero would not see.
-
-    Compaction is not told: it keeps the last record of each key, and no offset says what it took.
-
-    Args:
-        settings: name the cluster.
-        topics: the sources of a group, by our names.
-
-    Raises:
-        TopicError: a topic does not exist, or the cluster does not answer.
-    """
-    return [one for topic in topics for one in retained(settings, topic) if one.missing]
 
 
 def at_time(settings: Settings, topic: str, time: datetime) -> Mapping[int, int]:

@@ -43,21 +43,26 @@ def missing(
 ) -> None:
     """Say what a group that begins at offset zero of its topics, or is rebuilt, would not see, because it is deleted.
 
+    What the archive has of it is counted: it can be read from there.
+
     Example: offsetzero log missing indexer
     """
     from offsetzero import settings
     from offsetzero.consumers import registry
-    from offsetzero.topics import retained
+    from offsetzero.history import missing as looking
 
     topics = registry.load(group).topics()
     config = settings.load(needs=frozenset({"kafka"}))
-    found = retained.missing(config, topics)
+    found = looking.from_zero(config, topics)
     if as_json:
         rows = [
             {
                 "topic": one.topic,
                 "partition": one.partition,
+                "deleted": one.deleted,
+                "archived": one.archived,
                 "missing": one.missing,
+                "gaps": one.gaps,
                 "first_retained": one.low,
                 "since": one.since.isoformat() if one.since else None,
             }

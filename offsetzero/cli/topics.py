@@ -136,7 +136,7 @@ def describe(
     shown = [
         {
             "partition": one.partition,
-            "deleted": one.missing,
+            "deleted": one.low,
             "first": one.low,
             "since": one.since.isoformat() if one.since else None,
             "end": one.end,

@@ -10,7 +10,7 @@ from commands import CommandsHere
 from confluent_kafka import TopicPartition
 
 from offsetzero.errors import HistoryError
-from offsetzero.history import archive, reading, spans
+from offsetzero.history import archive, missing, reading, spans
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.settings import Settings
@@ -172,6 +172,21 @@ def test_a_file_of_the_archive_that_was_changed_is_not_read(filled: Settings) ->
         of_history(filled, {0: 0})
 
 
+def test_what_the_archive_has_is_not_missing(filled: Settings) -> None:
+    archive.archive(filled, TOPIC, {0: (0, 200), 1: (0, 0)})
+    delete_before(filled, {0: 200, 1: 120})
+    first, second = missing.from_zero(filled, [TOPIC])
+    assert (first.partition, first.deleted, first.archived, first.missing, first.gaps) == (0, 200, 200, 0, ())
+    assert (second.partition, second.deleted, second.archived, second.gaps) == (1, 120, 0, ((0, 120),))
+    assert "the 200 offsets before 200 are deleted, all of them are in the archive; its first record" in str(first)
+    delete_before(filled, {0: 260})
+    [first, _] = missing.from_zero(filled, [TOPIC])
+    assert (first.deleted, first.archived, first.gaps) == (260, 200, ((200, 260),))
+    assert "the archive has 200 of them, nobody has 200 to 259;" in str(first)
+    with pytest.raises(HistoryError, match="the offsets 200 to 259 are neither"):
+        of_history(filled, {0: 0})
+
+
 def test_the_commands_say_what_is_kept_what_is_missing_and_what_was_archived(
     filled: Settings, topics: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +203,7 @@ def test_the_commands_say_what_is_kept_what_is_missing_and_what_was_archived(
     assert said == "runs/1: the 4 offsets before 4 are deleted; its first record is of 2023-11-14 22:13:24Z\n"
     [row] = json.loads(offsetzero("log", "missing", "notifier", "--json").stdout)
     assert (row["topic"], row["partition"], row["missing"], row["first_retained"]) == ("runs", 1, 4, 4)
+    assert (row["deleted"], row["archived"], row["gaps"]) == (4, 0, [[0, 4]])
     described = json.loads(offsetzero("topics", "describe", "runs", "--json").stdout)
     assert described["retention"] == "forever"
     assert described["partitions"][1]["deleted"] == 4
