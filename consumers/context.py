@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from psycopg_pool import ConnectionPool
 
@@ -17,15 +17,19 @@ MAX_PROVIDER = 100
 """Characters of a provider's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the record was read."""
+class Source(NamedTuple):
+    """Where the record was first appended, whichever topic it comes from now.
+
+    Attributes:
+        topic_id: of that topic, as Kafka knows it: a topic that was deleted and made again has another.
+    """
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
     timestamp_ms: int
+    topic_id: str = ""
 
 
 class Handled(Protocol):
@@ -36,6 +40,9 @@ class Handled(Protocol):
 
     @property
     def source(self) -> Source: ...
+
+    @property
+    def sequence(self) -> int | None: ...
 
     @property
     def attempt(self) -> int: ...
@@ -56,6 +63,11 @@ class Given:
     attempt: int
     idempotency_key: str
     log: Logger
+
+    @property
+    def sequence(self) -> int | None:
+        """That of the metadata."""
+        return self.meta.sequence
 
 
 class Providers(Protocol):
@@ -101,8 +113,13 @@ class Context:
 
     @property
     def record(self) -> Source:
-        """Where the record was read."""
+        """Where the record was first appended: in its source topic, also when it comes from a retry topic now."""
         return self.handled.source
+
+    @property
+    def sequence(self) -> int | None:
+        """The version of the entity (`ce_sequence`): tells an older event from a newer one. None when it names none."""
+        return self.handled.sequence
 
     @property
     def attempt(self) -> int:

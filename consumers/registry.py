@@ -8,6 +8,7 @@ BUILT_IN = {
     "indexer": "offsetzero.consumers.groups.indexer:group",
     "summariser": "offsetzero.consumers.groups.summariser:group",
     "notifier": "offsetzero.consumers.groups.notifier:group",
+    "catalogue": "offsetzero.consumers.groups.catalogue:group",
 }
 
 

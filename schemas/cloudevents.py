@@ -81,6 +81,12 @@ class Glance:
         meta = self._meta
         return self._shape.text(self._shape.run_id, self._values) if meta is None else meta.run_id
 
+    @property
+    def sequence(self) -> int | None:
+        """The attribute `sequence`, without the others."""
+        meta = self._meta
+        return self._shape.number(self._values) if meta is None else meta.sequence
+
 
 def to_headers(meta: Metadata, content_type: str | None) -> Headers:
     """The headers of an event in binary mode.

@@ -45,13 +45,17 @@ class Shape:
         """An attribute that may be missing; an empty one is."""
         return None if place is None else values[place].decode() or None
 
+    def number(self, values: Sequence[bytes]) -> int | None:
+        """The attribute `sequence`, which may be missing."""
+        place = self._sequence
+        return int(values[place]) if place is not None and values[place] else None
+
     def metadata(self, values: Sequence[bytes], time: datetime | None) -> Metadata:
         """The attributes of a record whose values are printable ASCII and valid."""
         known: dict[str, Any] = {field: values[place].decode() or None for field, place in self._texts}
         known.update((name, values[place].decode()) for name, place in self._trace)
         known["time"] = time
-        if self._sequence is not None and values[self._sequence]:
-            known["sequence"] = int(values[self._sequence])
+        known["sequence"] = self.number(values)
         return Metadata(**known, extensions={name: values[place].decode() for name, place in self._extensions})
 
 

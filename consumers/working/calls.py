@@ -90,7 +90,8 @@ class Call:
         return self._identity
 
     def _identify(self) -> EventIdentity:
-        number, glance = self.hop.redrive_no, self.glance
+        hop, glance = self._hop, self.glance
+        number = 0 if hop is None else hop.redrive_no
         if glance is not None:
             return EventIdentity(self.group, short(glance.source), short(glance.id), number, self.generation)
         return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), number, self.generation)
@@ -114,8 +115,17 @@ class Call:
     @property
     def source(self) -> Source:
         """Where it was first read."""
-        origin = self.hop.origin
-        return Source(origin.topic, origin.partition, origin.offset, self.record.key, self.hop.timestamp_ms)
+        record, hop = self.record, self._hop
+        if hop is None:
+            owned = record.owned
+            return Source(owned.topic, owned.partition, record.offset, record.key, record.timestamp_ms, owned.topic_id)
+        origin = hop.origin
+        return Source(origin.topic, origin.partition, origin.offset, record.key, hop.timestamp_ms, origin.topic_id)
+
+    @property
+    def sequence(self) -> int | None:
+        """The version of its entity."""
+        return self.glance.sequence if self.glance is not None else None
 
     @property
     def attempt(self) -> int:

@@ -151,7 +151,8 @@ class DatabaseEffects:
                 with in_handler(connection, ctx):
                     checked(handler.handler([call.event for call in fresh], ctx))
                 for call, one in zip(fresh, ctx.used, strict=bool(ctx.used)):
-                    run(connection, complete(self._group, call, one, self._settings.source, has_effects))
+                    if one.outgoing or call.record.is_suspect:
+                        run(connection, complete(self._group, call, one, self._settings.source, has_effects))
             run(connection, self._fence.leave([call.record for call in calls]))
         return [Outcome.APPLIED.value if is_new else "duplicate" for is_new in new]
 

@@ -58,8 +58,15 @@ class GenerationFence(Fence):
     def leave(self, records: Iterable[Record]) -> Script[None]:
         ended: dict[OwnedPartition, set[object]] = {}
         for record in records:
-            if record.owned.kept is not None:  # else it is read for another purpose than to go on from there
-                ended.setdefault(record.owned, set()).update((record, record.copy))
+            owned = record.owned
+            if owned.kept is None:  # it is read for another purpose than to go on from there
+                continue
+            mine = ended.get(owned)
+            if mine is None:
+                mine = ended[owned] = set()
+            mine.add(record)
+            if record.copy is not None:
+                mine.add(record.copy)
         reached: dict[Place, Position] = {}
         for stay, mine in ended.items():
             if (offset := stay.position_after(mine)) is not None:

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from offsetzero.api import problems
 from offsetzero.api.described import DescribedApi
 from offsetzero.api.middleware import Bounded, Observed
-from offsetzero.api.routes import documents, operations, runs, search, usage, webhooks
+from offsetzero.api.routes import catalogue, documents, operations, runs, search, usage, webhooks
 from offsetzero.api.services import Services
 from offsetzero.settings import Settings
 from offsetzero.store.database import async_pool
@@ -46,6 +46,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Bounded, limit=MAX_JSON_BYTES, uploads="/documents")
     app.add_middleware(Observed)
     problems.install(app)
-    for module in (documents, runs, search, usage, webhooks, operations):
+    for module in (documents, catalogue, runs, search, usage, webhooks, operations):
         app.include_router(module.router)
     return app

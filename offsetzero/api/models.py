@@ -68,6 +68,40 @@ class DocumentAnswer(_Answer):
     summary_details: SummaryDetails | None
 
 
+class ListedAnswer(_Answer):
+    """A document of the catalogue."""
+
+    document_id: UUID
+    name: str
+    content_type: str
+    size_bytes: int
+    uploaded_at: datetime
+
+
+class CatalogueAnswer(_Answer):
+    """What a tenant has. `next` is the `before` of the next page, null on the last one."""
+
+    model_config = _like(
+        count=1,
+        size_bytes=2513,
+        documents=[
+            {
+                "document_id": _DOCUMENT,
+                "name": "policy.pdf",
+                "content_type": "application/pdf",
+                "size_bytes": 2513,
+                "uploaded_at": _AT,
+            }
+        ],
+        next=None,
+    )
+
+    count: int
+    size_bytes: int
+    documents: list[ListedAnswer]
+    next: UUID | None
+
+
 class StepAnswer(_Answer):
     """One group's part of a run."""
 

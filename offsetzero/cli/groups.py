@@ -31,7 +31,9 @@ EXIT_UNFINISHED = 4
 
 @app.command("run")
 def run_group(
-    name: Annotated[str, typer.Argument(help="indexer, summariser, notifier, ledger, usage, or module:attribute")],
+    name: Annotated[
+        str, typer.Argument(help="indexer, summariser, notifier, catalogue, ledger, usage, or module:attribute")
+    ],
     generation: Annotated[
         int | None,
         typer.Option("--generation", min=1, help="Of a projection: which one; by default the one that is read."),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from offsetzero.generation import Generation
+from offsetzero.store import arrays
 from offsetzero.store.script import Script
 
 
@@ -69,11 +70,13 @@ def claim(identity: EventIdentity, outcome: Outcome) -> Script[bool]:
     return bool(rows)
 
 
+# Those that are new are sent back only when others are not: almost always all are.
 _INSERT_ALL = (
-    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
+    "WITH claimed AS (INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
     " SELECT %s, %s, source, event_id, redrive_no, %s FROM unnest(%s::text[], %s::text[], %s::int[])"
-    " AS claimed (source, event_id, redrive_no) ORDER BY source, event_id, redrive_no"
-    " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no"
+    " AS given (source, event_id, redrive_no) ORDER BY source, event_id, redrive_no"
+    " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no), counted AS (SELECT count(*) AS new FROM claimed)"
+    " SELECT new, source, event_id, redrive_no FROM counted LEFT JOIN claimed ON new < %s"
 )
 
 
@@ -90,13 +93,15 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[l
         first.group,
         first.generation,
         outcome.value,
-        [one.source for one in identities],
-        [one.event_id for one in identities],
-        [one.redrive_no for one in identities],
+        arrays.texts([one.source for one in identities]),
+        arrays.texts([one.event_id for one in identities]),
+        arrays.numbers([one.redrive_no for one in identities]),
+        len(identities),
     )
-    new = set((yield _INSERT_ALL, parameters))
-    if len(new) == len(identities):
-        return [True] * len(new)
+    rows = yield _INSERT_ALL, parameters
+    if rows[0][0] == len(identities):
+        return [True] * len(identities)
+    new = {row[1:] for row in rows}
     claimed = []
     for one in identities:
         key = (one.source, one.event_id, one.redrive_no)

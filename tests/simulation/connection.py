@@ -1,5 +1,6 @@
 """Stands for psycopg's connections and pool, on the simulated database."""
 
+import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -68,11 +69,15 @@ class SimConnection(psycopg.Connection[Any]):
             found = self._database.has_outcome(tuple(parameters))
             rows = [(found,)] if found else []
         elif text == processed._INSERT_ALL:
-            group, generation, outcome, *columns = parameters
-            for claimed in sorted(set(zip(*columns, strict=True))):
-                if self._database.claim(transaction, (group, generation, *claimed), outcome):
-                    rows.append(claimed)
-            self._baton.say(f"claims {' '.join(row[1] for row in rows) or 'nothing'} as {outcome}")
+            group, generation, outcome, *arrays, count = parameters
+            columns = [json.loads(f"[{array[1:-1]}]") for array in arrays]  # what they are in PostgreSQL, too
+            new = [
+                claimed
+                for claimed in sorted(set(zip(*columns, strict=True)))
+                if self._database.claim(transaction, (group, generation, *claimed), outcome)
+            ]
+            rows = [(len(new), *claimed) for claimed in new] if 0 < len(new) < count else [(len(new),)]
+            self._baton.say(f"claims {' '.join(one[1] for one in new) or 'nothing'} as {outcome}")
         elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM, starts._ENTER):
             rows = self._database.starts.answer(text, parameters)
         elif text == crash_marks._CLOSE:
