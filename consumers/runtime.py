@@ -17,6 +17,7 @@ from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record, tenant_of
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.health import Health, Phase, health
+from offsetzero.consumers.watching.pointer import PointerWatch
 from offsetzero.consumers.watching.watcher import Member, Sight, Watcher
 from offsetzero.consumers.working.appends import Appender, Refusals
 from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
@@ -104,6 +105,8 @@ class GroupRuntime:
             raise ConfigurationError(f"group {group.name}: it is no projection, so it has no generations")
         self.started = threading.Event()
         """Set once the group's topics exist and it has been asked to join."""
+        self.moved_to: int | None = None
+        """The generation that is read, once that is another one; then `run` ends, as after `stop`."""
         self._stopping = threading.Event()
         self._crash: BaseException | None = None
         self._fatal: BaseException | None = None
@@ -194,6 +197,19 @@ class GroupRuntime:
                 group, settings.providers, connections, self._clock, resources.spawn, self._crashed, self._fence
             )
             workers = self._workers(dispatcher, producer, connections, commits, waiting)
+            if group.projection is not None and connections is not None:
+                watch = PointerWatch(
+                    group,
+                    self._generation,
+                    connections,
+                    settings.source,
+                    self._clock,
+                    resources.spawn,
+                    self._moved,
+                    self._crashed,
+                )
+                watch.start()
+                stack.callback(watch.close)  # before its connections
             watcher = self._watcher = Watcher(
                 name,
                 loop,
@@ -285,6 +301,11 @@ class GroupRuntime:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
             self._generation = open_generation(connection, group.name, group.projection, self._number)
         self._fence = GenerationFence(self._generation, self._crashed)
+
+    def _moved(self, number: int) -> None:
+        if self._number is None:  # else it was asked to work for this one
+            self.moved_to = number
+            self._stopping.set()
 
     def _make_dispatcher(self) -> Dispatcher:
         group = self._group

@@ -25,16 +25,14 @@ from offsetzero.errors import InvalidEvent
 from offsetzero.producers.records import Attributes, OutgoingRecord, build, build_tombstone
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import Event
+from offsetzero.store import outbox
+from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.script import Script, arun, run
 
 SCHEMA_HEADER = "oz_schema"
 """Holds a writer schema that is in no frozen contract, so that the relay can publish it before the event."""
 CHANNEL = "offsetzero_outbox"
 
-_INSERT = """
-INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, topic, headers)
-VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb)
-"""
 _codec = Codec()
 
 
@@ -54,12 +52,17 @@ def record(event: Event, **attributes: Unpack[Attributes]) -> Script[UUID]:
         InvalidEvent: a value or an attribute that no event may have, or an event id that is no UUID.
         TopicError: no topic is declared for the event's type.
     """
-    return _insert(build(_codec, event, attributes))
+    return outbox.insert(row(event, **attributes))
 
 
 def tombstone(event_type: str, key: str, **attributes: Unpack[Attributes]) -> Script[UUID]:
     """Write an event without data to the outbox; see `record`."""
-    return _insert(build_tombstone(event_type, key, attributes))
+    return outbox.insert(_row(build_tombstone(event_type, key, attributes)))
+
+
+def row(event: Event, **attributes: Unpack[Attributes]) -> OutboxRow:
+    """The row that `record` writes, not written."""
+    return _row(build(_codec, event, attributes))
 
 
 def add(connection: psycopg.Connection[Any], event: Event, **attributes: Unpack[Attributes]) -> UUID:
@@ -72,8 +75,7 @@ async def add_async(connection: psycopg.AsyncConnection[Any], event: Event, **at
     return await arun(connection, record(event, **attributes))
 
 
-def _insert(outgoing: OutgoingRecord) -> Script[UUID]:
-    """The script. What can be wrong is found before it is made, not when it is run."""
+def _row(outgoing: OutgoingRecord) -> OutboxRow:
     try:
         event_id = UUID(outgoing.event_id)
     except ValueError:
@@ -81,7 +83,7 @@ def _insert(outgoing: OutgoingRecord) -> Script[UUID]:
     headers = {name: value.decode() for name, value in outgoing.headers if value is not None}
     if outgoing.schema is not None:
         headers[SCHEMA_HEADER] = outgoing.schema.text
-    parameters = (
+    return OutboxRow(
         event_id,
         outgoing.event_type.partition(".")[0],
         outgoing.key,
@@ -90,9 +92,3 @@ def _insert(outgoing: OutgoingRecord) -> Script[UUID]:
         outgoing.topic,
         json.dumps(headers),
     )
-    return _script(event_id, parameters)
-
-
-def _script(event_id: UUID, parameters: tuple[Any, ...]) -> Script[UUID]:
-    yield _INSERT, parameters
-    return event_id

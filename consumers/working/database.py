@@ -13,15 +13,17 @@ from offsetzero.consumers.working import steps
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
 from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
+from offsetzero.consumers.working.owed import withhold
 from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.transaction import checked, in_handler, own_database
 from offsetzero.producers import outbox
-from offsetzero.retry.failures import CrashLoop
+from offsetzero.retry.failures import Cancelled, CrashLoop
 from offsetzero.settings import Settings
-from offsetzero.store import processed
+from offsetzero.store import processed, withheld
 from offsetzero.store.availability import is_away
 from offsetzero.store.crash_marks import close_mark, open_mark
 from offsetzero.store.database import AsyncPool, Pool, committing
+from offsetzero.store.generations import Standing
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, arun, run
 
@@ -68,13 +70,14 @@ class DatabaseEffects:
             return None  # the claim inside the transaction is enough
 
         def script() -> Script[str | None]:
-            has_effects = yield from self._fence.enter()
+            standing = yield from self._fence.enter()
             if (yield from processed.find(call.identity)) is not None:
                 yield from look_at_hold(self._group, call, new=False)
                 return "duplicate"
-            if self._group.step and has_effects and not (yield from steps.start(call, self._group.name)):
-                yield from claim(self._group, call, Outcome.CANCELLED)
-                yield from steps.cancel(call, self._group.name, "cancelled", "", self._settings.source)
+            if self._group.step and standing.is_read and not (yield from steps.start(call, self._group.name)):
+                yield from claim(self._group, call, Outcome.CANCELLED, silent=False)
+                cancelled = steps.end_of(call, Outcome.CANCELLED, Cancelled("cancelled"))
+                yield from steps.end(cancelled, self._group.name, self._settings.source)
                 return Outcome.CANCELLED.value
             return None
 
@@ -107,12 +110,12 @@ class DatabaseEffects:
 
     def perform(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():
-            has_effects = run(connection, self._fence.enter())
-            if not run(connection, claim(self._group, call, Outcome.APPLIED)):
+            standing = run(connection, self._fence.enter())
+            if not run(connection, claim(self._group, call, Outcome.APPLIED, silent=not standing.is_read)):
                 return "duplicate"
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
-            run(connection, complete(self._group, call, ctx, self._settings.source, has_effects))
+            run(connection, complete(self._group, call, ctx, self._settings.source, standing))
             run(connection, self._fence.leave([call.record]))
         call.record.cleared = True
         return Outcome.APPLIED.value
@@ -125,20 +128,22 @@ class DatabaseEffects:
         assert self._async_pool is not None  # noqa: S101
         with own_database():
             async with self._async_pool.connection() as connection, connection.transaction():
-                has_effects = await arun(connection, self._fence.enter())
-                if not await arun(connection, claim(self._group, call, Outcome.APPLIED)):
+                standing = await arun(connection, self._fence.enter())
+                silent = not standing.is_read
+                if not await arun(connection, claim(self._group, call, Outcome.APPLIED, silent=silent)):
                     return "duplicate"
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
-                await arun(connection, complete(self._group, call, ctx, self._settings.source, has_effects))
+                await arun(connection, complete(self._group, call, ctx, self._settings.source, standing))
                 await arun(connection, self._fence.leave([call.record]))
         call.record.cleared = True
         return Outcome.APPLIED.value
 
     def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
         with own_database(), self._pool.connection() as connection, connection.transaction():
-            has_effects = run(connection, self._fence.enter())
-            new = run(connection, processed.claim_all([call.identity for call in calls], Outcome.APPLIED))
+            standing = run(connection, self._fence.enter())
+            identities = [call.identity for call in calls]
+            new = run(connection, processed.claim_all(identities, Outcome.APPLIED, silent=not standing.is_read))
             for call, is_new in zip(calls, new, strict=True):
                 knew = call.record.held
                 if knew or not is_new:
@@ -152,7 +157,7 @@ class DatabaseEffects:
                     checked(handler.handler([call.event for call in fresh], ctx))
                 for call, one in zip(fresh, ctx.used, strict=bool(ctx.used)):
                     if one.outgoing or call.record.is_suspect:
-                        run(connection, complete(self._group, call, one, self._settings.source, has_effects))
+                        run(connection, complete(self._group, call, one, self._settings.source, standing))
             run(connection, self._fence.leave([call.record for call in calls]))
         return [Outcome.APPLIED.value if is_new else "duplicate" for is_new in new]
 
@@ -170,12 +175,16 @@ class DatabaseEffects:
         return record.broken <= MAX_BROKEN
 
 
-def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, has_effects: bool) -> Script[None]:
+def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, standing: Standing) -> Script[None]:
     """After the handler, in its transaction: what it published, its step of the run, and that it killed nobody."""
-    if has_effects:
-        for event, given in ctx.outgoing:
-            yield from outbox.record(event, **call.cause_of(given, source))
-        if group.step:
-            yield from steps.succeed(call, group.name, ctx.warnings, source)
+    step = steps.end_of(call, Outcome.APPLIED, warnings=ctx.warnings) if group.step else None
+    if standing.is_read:
+        if ctx.outgoing and not (standing.others and (yield from withheld.is_done(call.identity, standing.others))):
+            for event, given in ctx.outgoing:
+                yield from outbox.record(event, **call.cause_of(given, source))
+        yield from steps.end(step, group.name, source)
+    else:
+        rows = [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
+        yield from withhold(call.identity, step, rows, standing)
     if call.record.is_suspect:
         yield from close_mark(call.identity)

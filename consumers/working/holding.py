@@ -18,9 +18,9 @@ def hold_of(call: Call, key: bytes) -> Hold:
     return Hold(hop.origin.topic_id, hop.origin.partition, hop.origin.offset, key, hop.redrive_no, hop.hop)
 
 
-def claim(group: ConsumerGroup, call: Call, outcome: Outcome) -> Script[bool]:
+def claim(group: ConsumerGroup, call: Call, outcome: Outcome, *, silent: bool) -> Script[bool]:
     """As `processed.claim`; the outcome that ends a record lifts its hold, in one transaction with it."""
-    new = yield from processed.claim(call.identity, outcome)
+    new = yield from processed.claim(call.identity, outcome, silent=silent)
     if outcome is not Outcome.DEAD_LETTERED:
         yield from look_at_hold(group, call, new=new)
     return new

@@ -16,6 +16,7 @@ from offsetzero.consumers.working.appends import Append, Appender, TooLarge
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.holding import claim, hold_of
+from offsetzero.consumers.working.owed import withhold
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.transaction import NotNow
@@ -220,9 +221,14 @@ class Settler:
 
     def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> None:
         def script() -> Script[None]:
-            has_effects = yield from self._fence.enter()
-            if (yield from claim(self._group, call, outcome)) and self._group.step and has_effects:
-                yield from steps.end(call, self._group.name, outcome, failure, self._source)
+            standing = yield from self._fence.enter()
+            if not (yield from claim(self._group, call, outcome, silent=not standing.is_read)) or not self._group.step:
+                return
+            end = steps.end_of(call, outcome, failure)
+            if standing.is_read:
+                yield from steps.end(end, self._group.name, self._source)
+            else:
+                yield from withhold(call.identity, end, (), standing)
 
         self._write(call, script())
         if outcome is Outcome.DEAD_LETTERED:
@@ -230,7 +236,7 @@ class Settler:
         metrics.EVENTS_HANDLED.labels(self._name, call.label, outcome.value).inc()
 
     def _wait(self, call: Call, failure: Failure, tier: ToTier) -> Script[None]:
-        if (yield from self._fence.enter()):
+        if (yield from self._fence.enter()).is_read:
             yield from steps.wait(call, self._group.name, failure, call.hop.attempt, tier.due_ms)
 
     def _write(self, call: Call, script: Script[None]) -> None:

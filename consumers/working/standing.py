@@ -7,7 +7,7 @@ from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.errors import GroupStopped
 from offsetzero.generation import Generation
 from offsetzero.store import generations, positions
-from offsetzero.store.generations import Standing
+from offsetzero.store.generations import ALONE, Standing
 from offsetzero.store.positions import Position
 from offsetzero.store.script import Script
 from offsetzero.store.starts import Place
@@ -16,16 +16,13 @@ from offsetzero.store.starts import Place
 class Fence:
     """Of a group that is no projection: there is nothing to look at, and it always has effects."""
 
-    def enter(self) -> Script[bool]:
-        """Begin a transaction.
-
-        Returns:
-            Whether it may do more than to keep the group's own tables: what it publishes, and the steps of runs.
+    def enter(self) -> Script[Standing]:
+        """Begin a transaction; returns whether it may do more than to keep the group's own tables.
 
         Raises:
-            NotNow: the generation is gone; its member is told to end.
+            NotNow: the generation is gone, its member is told to end; or it is to wait for a moment.
         """
-        return True
+        return ALONE
         yield  # pragma: no cover - makes it a generator
 
     def leave(self, records: Iterable[Record]) -> Script[None]:
@@ -46,14 +43,17 @@ class GenerationFence(Fence):
         self._generation = generation
         self._crashed = crashed
 
-    def enter(self) -> Script[bool]:
+    def enter(self) -> Script[Standing]:
         standing = yield from generations.enter(self._generation)
-        if standing is Standing.GONE:
+        if standing is None:
             name, number = self._generation.group, self._generation.number
             gone = GroupStopped(f"group {name}: its generation {number} was dropped; start its members anew")
             self._crashed(gone)
             raise NotNow from gone
-        return standing is Standing.ACTIVE
+        if standing.is_frozen or standing.owes:
+            # Another generation is about to be read; or what this one withheld before it was comes first.
+            raise NotNow
+        return standing
 
     def leave(self, records: Iterable[Record]) -> Script[None]:
         ended: dict[OwnedPartition, set[object]] = {}

@@ -90,7 +90,7 @@ class Waiting:
             said = f"{call.record.provider} cannot be called now; it is tried again, and no attempt is counted."
             try:
                 with self._pool.connection() as connection:
-                    if run(connection, self._fence.enter()):
+                    if run(connection, self._fence.enter()).is_read:
                         run(
                             connection,
                             runs.wait_step(

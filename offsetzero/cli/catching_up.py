@@ -13,7 +13,10 @@ from rich.console import Console
 from offsetzero.cli import bars
 
 if TYPE_CHECKING:
+    from offsetzero.consumers.following import FollowingMember
     from offsetzero.consumers.runtime import GroupRuntime
+
+    Reader: TypeAlias = GroupRuntime | FollowingMember
 
 LOOK_SECONDS = 0.5
 TELL_SECONDS = 5.0  # between lines, where there is no terminal
@@ -68,7 +71,7 @@ class Pace:
 
 
 @contextmanager
-def shown(runtime: "GroupRuntime", name: str, console: Console | None = None) -> Generator[None]:
+def shown(runtime: "Reader", name: str, console: Console | None = None) -> Generator[None]:
     """While a member runs, show how it catches up: a bar in a terminal, a log line now and then elsewhere.
 
     It is there until nothing is left, and never again.
@@ -85,7 +88,7 @@ def shown(runtime: "GroupRuntime", name: str, console: Console | None = None) ->
         thread.join(LOOK_SECONDS * 4)
 
 
-def _sights(runtime: "GroupRuntime", ended: threading.Event) -> Iterator[Sight]:
+def _sights(runtime: "Reader", ended: threading.Event) -> Iterator[Sight]:
     """One after the other, until nothing is left."""
     from offsetzero.clock import SYSTEM
 
@@ -99,7 +102,7 @@ def _sights(runtime: "GroupRuntime", ended: threading.Event) -> Iterator[Sight]:
             return
 
 
-def _in_terminal(runtime: "GroupRuntime", name: str, console: Console, ended: threading.Event) -> None:
+def _in_terminal(runtime: "Reader", name: str, console: Console, ended: threading.Event) -> None:
     with bars.progress(console) as shown, _log_above():
         task = shown.add_task(f"{name} catches up", total=None, rate="")
         for sight in _sights(runtime, ended):
@@ -120,7 +123,7 @@ def _log_above() -> Generator[None]:
                 one.setStream(stream)
 
 
-def _in_log(runtime: "GroupRuntime", name: str, _console: Console, ended: threading.Event) -> None:
+def _in_log(runtime: "Reader", name: str, _console: Console, ended: threading.Event) -> None:
     from offsetzero import logs
     from offsetzero.clock import SYSTEM
 

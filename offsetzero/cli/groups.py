@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 import typer
 
 if TYPE_CHECKING:
+    from offsetzero.consumers.following import FollowingMember
     from offsetzero.consumers.group import ConsumerGroup
     from offsetzero.consumers.groups.ledger import LedgerMember
     from offsetzero.consumers.groups.usage.member import UsageMember
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from offsetzero.topics.lag import GroupState, PartitionLag
 
     Shown: TypeAlias = AbstractContextManager[None]
-    Member: TypeAlias = GroupRuntime | LedgerMember | UsageMember
+    Member: TypeAlias = GroupRuntime | FollowingMember | LedgerMember | UsageMember
 
 app = typer.Typer(no_args_is_help=True, help="Run a group, see members, offsets and lag, reset positions.")
 
@@ -79,9 +80,13 @@ def _member(
     """The member, what it serves besides what all do, and what is shown while it runs."""
     if group is not None:
         from offsetzero.cli import catching_up
+        from offsetzero.consumers.following import FollowingMember
         from offsetzero.consumers.runtime import GroupRuntime
 
-        runtime = GroupRuntime(group, config, generation=generation)
+        def make() -> GroupRuntime:
+            return GroupRuntime(group, config, generation=generation)
+
+        runtime = make() if generation is not None or group.projection is None else FollowingMember(make)
         return runtime, {}, catching_up.shown(runtime, runtime.name)
     from offsetzero.consumers.groups import ledger
 

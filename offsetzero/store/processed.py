@@ -50,8 +50,8 @@ _SELECT = (
     " AND event_id = %s AND redrive_no >= %s LIMIT 1"
 )
 _INSERT = (
-    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
-    " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1"
+    "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome, silent)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1"
 )
 
 
@@ -61,27 +61,32 @@ def find(identity: EventIdentity) -> Script[Outcome | None]:
     return Outcome(rows[0][0]) if rows else None
 
 
-def claim(identity: EventIdentity, outcome: Outcome) -> Script[bool]:
+def claim(identity: EventIdentity, outcome: Outcome, *, silent: bool = False) -> Script[bool]:
     """Write the outcome of an event; False when it had one.
 
     A concurrent claim of the same event waits for the other transaction's end, then sees it.
+
+    Args:
+        identity: of the event.
+        outcome: how it has ended.
+        silent: whether in a generation that is not read, so that it has no effects besides the generation's tables.
     """
-    rows = yield _INSERT, (*identity.key(), outcome.value)
+    rows = yield _INSERT, (*identity.key(), outcome.value, silent)
     return bool(rows)
 
 
 # Those that are new are sent back only when others are not: almost always all are.
 _INSERT_ALL = (
-    "WITH claimed AS (INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
-    " SELECT %s, %s, source, event_id, redrive_no, %s FROM unnest(%s::text[], %s::text[], %s::int[])"
+    "WITH claimed AS (INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome,"
+    " silent) SELECT %s, %s, source, event_id, redrive_no, %s, %s FROM unnest(%s::text[], %s::text[], %s::int[])"
     " AS given (source, event_id, redrive_no) ORDER BY source, event_id, redrive_no"
     " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no), counted AS (SELECT count(*) AS new FROM claimed)"
     " SELECT new, source, event_id, redrive_no FROM counted LEFT JOIN claimed ON new < %s"
 )
 
 
-def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[list[bool]]:
-    """Write the outcome of many events of one group and generation, in one statement.
+def claim_all(identities: Sequence[EventIdentity], outcome: Outcome, *, silent: bool = False) -> Script[list[bool]]:
+    """Write the outcome of many events of one group and generation, in one statement; see `claim`.
 
     Sorted, so that two batches which share events wait for each other rather than deadlock.
 
@@ -93,6 +98,7 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome) -> Script[l
         first.group,
         first.generation,
         outcome.value,
+        silent,
         arrays.texts([one.source for one in identities]),
         arrays.texts([one.event_id for one in identities]),
         arrays.numbers([one.redrive_no for one in identities]),

@@ -12,6 +12,7 @@ from sqlalchemy import (
     DateTime,
     ForeignKey,
     ForeignKeyConstraint,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -135,7 +136,15 @@ processed_events = Table(
     Column("redrive_no", Integer, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("at", _Time, nullable=False, server_default=_NOW),
+    # of a generation that was not read then: the event had no effects besides its tables
+    Column("silent", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("group_name", "generation", "source", "event_id", "redrive_no"),
+)
+Index(
+    "ix_processed_events_not_applied",
+    processed_events.c.group_name,
+    processed_events.c.generation,
+    postgresql_where=processed_events.c.outcome.in_(["failed", "dead-lettered"]),
 )
 
 # Where a consumer group began in each partition: the only proof that it is not new there (design section 6).
@@ -155,13 +164,17 @@ group_starts = Table(
 )
 
 # What a projection has been made, one schema of PostgreSQL a generation, and which one is read: the pointer. Whoever
-# moves it raises `fence`. A generation's own tables are its declaration's, not described here.
+# moves it raises `fence`. Until `frozen_until` the generation that is read changes nothing. `read_at` is when one was
+# first read; one that never was is still being made. One that was dropped keeps its row, and its outcomes: they tell
+# which effects there have been. A generation's own tables are its declaration's, not described here.
 group_generations = Table(
     "group_generations",
     metadata,
     Column("group_name", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("read_at", _Time),
+    Column("dropped_at", _Time),
     PrimaryKeyConstraint("group_name", "generation"),
 )
 group_pointers = Table(
@@ -171,11 +184,55 @@ group_pointers = Table(
     Column("generation", Integer, nullable=False),
     Column("fence", BigInteger, nullable=False, server_default=text("1")),
     Column("moved_at", _Time, nullable=False, server_default=_NOW),
+    Column("frozen_until", _Time),
     ForeignKeyConstraint(
         ["group_name", "generation"],
         ["group_generations.group_name", "group_generations.generation"],
         name="fk_group_pointers_generation",
     ),
+)
+
+# What a generation would have done besides its tables, had it been read: the end of the group's step of a run,
+# and the rows of the outbox, in their order. It is done when the generation is read, unless another one has done it.
+withheld_effects = Table(
+    "withheld_effects",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("number", BigInteger, Identity(always=True), nullable=False),
+    Column("source", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("outcome", Text),
+    Column("run_id", Uuid),
+    Column("reason", Text),
+    Column("detail", Text),
+    Column("warning", Text),
+    Column("correlation_id", Text),
+    Column("causation_id", Text),
+    Column("outbox_id", Uuid),
+    Column("aggregatetype", Text),
+    Column("aggregateid", Text),
+    Column("type", Text),
+    Column("payload", LargeBinary),
+    Column("topic", Text),
+    Column("headers", JSONB),
+    PrimaryKeyConstraint("group_name", "generation", "number"),
+    Index("ix_withheld_effects_event", "group_name", "generation", "source", "event_id"),
+)
+
+# The audit of switches: who had which generation read, when, why, and where the one before it was then.
+group_switches = Table(
+    "group_switches",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("group_name", Text, nullable=False),
+    Column("from_generation", Integer, nullable=False),
+    Column("to_generation", Integer, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("accepted", BigInteger, nullable=False),
+    Column("positions", JSONB, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
 )
 
 # How far a generation of a projection has read, written in the transactions of its rows. Updated all the time: room is

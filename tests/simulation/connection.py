@@ -61,7 +61,7 @@ class SimConnection(psycopg.Connection[Any]):
         transaction = self._alive()
         rows = []
         if text == processed._INSERT:
-            *key, outcome = parameters
+            *key, outcome, _silent = parameters
             got = self._database.claim(transaction, tuple(key), outcome)
             rows = [(1,)] if got else []
             self._baton.say(f"claims {key[3]} as {outcome}" + ("" if got else ": it has an outcome"))
@@ -69,7 +69,7 @@ class SimConnection(psycopg.Connection[Any]):
             found = self._database.has_outcome(tuple(parameters))
             rows = [(found,)] if found else []
         elif text == processed._INSERT_ALL:
-            group, generation, outcome, *arrays, count = parameters
+            group, generation, outcome, _silent, *arrays, count = parameters
             columns = [json.loads(f"[{array[1:-1]}]") for array in arrays]  # what they are in PostgreSQL, too
             new = [
                 claimed

@@ -59,11 +59,11 @@ def _no_acknowledgement(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_dedupe(patch: pytest.MonkeyPatch) -> None:
-    def claim(*given: Any) -> Generator[Any, Any, bool]:
-        yield processed._INSERT, (*given[0].key(), given[1].value)
+    def claim(identity: Any, outcome: Any, silent: bool = False) -> Generator[Any, Any, bool]:
+        yield processed._INSERT, (*identity.key(), outcome.value, silent)
         return True
 
-    def claim_all(identities: Any, outcome: Any) -> Generator[Any, Any, list[bool]]:
+    def claim_all(identities: Any, outcome: Any, silent: bool = False) -> Generator[Any, Any, list[bool]]:
         for identity in identities:
             yield from claim(identity, outcome)
         return [True] * len(identities)
@@ -226,7 +226,7 @@ def _holds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _holds_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(database, "claim", lambda group, call, outcome: processed.claim(call.identity, outcome))
+    patch.setattr(database, "claim", lambda group, call, outcome, silent: processed.claim(call.identity, outcome))
 
 
 MUTATIONS = {

@@ -1,0 +1,63 @@
+"""Effects of a generation that is not read: withheld, and done once it is read, unless another has done them."""
+
+from collections.abc import Sequence
+
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.working import steps
+from offsetzero.generation import Generation
+from offsetzero.store import generations, outbox, withheld
+from offsetzero.store.generations import Standing
+from offsetzero.store.outbox import OutboxRow
+from offsetzero.store.processed import EventIdentity
+from offsetzero.store.script import Script
+from offsetzero.store.withheld import StepEnd
+
+AT_ONCE = 500
+"""Effects that are done in one transaction."""
+
+
+def withhold(
+    identity: EventIdentity, step: StepEnd | None, rows: Sequence[OutboxRow], standing: Standing
+) -> Script[None]:
+    """Keep what an event would do besides the tables, in its transaction; nothing when another has done it.
+
+    Args:
+        identity: of the event, in a generation that is not read.
+        step: how the group's step of a run would end.
+        rows: what would be published.
+        standing: of the generation.
+    """
+    if (step is not None or rows) and not (yield from withheld.is_done(identity, standing.others)):
+        yield from withheld.put(identity, step, rows)
+
+
+def settle(group: ConsumerGroup, generation: Generation, source: str) -> Script[bool]:
+    """Do the first of what a generation that is read has withheld, in one transaction.
+
+    In the order in which it was withheld, before anything that it handles now has an effect: the events that it
+    publishes of a key keep their order. A member that comes while another is at it waits for it, by the lock.
+
+    Args:
+        group: the declaration.
+        generation: of the group.
+        source: `ce_source` of the run's events.
+
+    Returns:
+        Whether there may be more.
+    """
+    standing = yield from generations.enter(generation)
+    if standing is None or not standing.owes:
+        return False
+    yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (withheld.LOCK, generation.group)
+    found = yield from withheld.take(generation, AT_ONCE)
+    seen: dict[EventIdentity, bool] = {}
+    for one in found:
+        identity = EventIdentity(generation.group, one.source, one.event_id, generation=generation.number)
+        if identity not in seen:
+            seen[identity] = yield from withheld.is_done(identity, standing.others)
+            if not seen[identity]:
+                yield from withheld.has_spoken(identity)
+        if one.row is not None and not seen[identity]:
+            yield from outbox.insert(one.row)
+        yield from steps.end(one.step, group.name, source)  # one that has ended stays as it is
+    return bool(found)
