@@ -30,6 +30,8 @@ class PauseReason(StrEnum):
     SPAN = "span"
     REFUSED = "refused"
     """The broker does not take what follows from one of its failures: a retry record or a dead letter."""
+    REPLAY = "replay"
+    """It is about to be read from elsewhere: what runs is awaited, or the commit of the new position."""
 
 
 class Record:
@@ -164,11 +166,15 @@ class OwnedPartition:
 
     Attributes:
         active: whether its records may be begun.
+        resting: whether none may be begun for the moment; it is undecided yet whether the stay ends.
         gone: whether it has ended; between the two what runs is awaited.
         position: the offset behind what was read; None until it is known where to begin.
         committed: the offset that Kafka holds or was asked to hold, as far as this stay knows.
         unproven: the database does not know yet that Kafka has held an offset of this partition.
+        acknowledged: the last offset that the broker has acknowledged for this stay.
         resume_at: where an earlier stay of this member ended, when the partition was with it all the time.
+        target: where a replay has this stay begin, as far as the log reaches.
+        before: the name of the stay that a replay has ended for this one, in good order.
         pauses: why nothing is fetched.
         order: of a source, what waits in retry topics of its records.
         orders: of a retry partition, the orders of all sources of its number, by the id of the topic.
@@ -187,7 +193,9 @@ class OwnedPartition:
         "_kept",
         "_shortening",
         "_undone",
+        "acknowledged",
         "active",
+        "before",
         "committed",
         "cursor",
         "due",
@@ -200,8 +208,10 @@ class OwnedPartition:
         "partition",
         "pauses",
         "position",
+        "resting",
         "resume_at",
         "suspects_end",
+        "target",
         "tiers",
         "topic",
         "topic_id",
@@ -214,11 +224,15 @@ class OwnedPartition:
         self.topic_id = topic_id
         self.partition = partition
         self.active = True
+        self.resting = False
         self.gone = False
         self.pauses: set[PauseReason] = set()
         self.position: int | None = None
         self.resume_at = resume_at
+        self.target: int | None = None
+        self.before = ""
         self.committed: int | None = None
+        self.acknowledged: int | None = None
         self.unproven = False
         self.order = Order(self)
         self.orders: dict[bytes, Order] = {}

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, IsolationLevel
 from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.client_log import LOGGER, watched
+from offsetzero.consumers.control.channel import Channel, ControlTopic
 from offsetzero.consumers.reading.facts import ClusterFacts, FactsReader
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
@@ -16,7 +17,7 @@ from offsetzero.store.database import AsyncPool, Pool, async_pool, pool
 from offsetzero.store.starts import Place
 from offsetzero.topics import cluster, lag, offsets
 from offsetzero.topics.admin import ANSWER_SECONDS, client
-from offsetzero.topics.catalogue import REDRIVE, SCHEMAS, TOPICS, group_topics
+from offsetzero.topics.catalogue import CONTROL, REDRIVE, SCHEMAS, TOPICS, group_topics
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed
 
@@ -83,6 +84,14 @@ class Resources:
         """Facts about positions; see `ClusterFacts` for the arguments."""
         return ClusterFacts(self._settings, group, topics, latest, connections, hold=hold, projection=projection)
 
+    def channel(self, group: str, producer: LogProducer) -> Channel:
+        """What is said to members of a group; answers go by the producer. Blocks for seconds at most; see `Channel`.
+
+        Raises:
+            TopicError: there is no answer.
+        """
+        return ControlTopic(self._settings, group, producer)
+
     def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
         """The committed offsets of a group, once no transaction on them is open. Blocks for seconds at most.
 
@@ -117,5 +126,5 @@ class Resources:
         """
         partitions = cluster.partition_count(self._settings, sources)
         own = group_topics(group, partitions, tiers)
-        cluster.ensure(self._settings, [*own, *(topic for topic in TOPICS if topic.name == SCHEMAS)])
+        cluster.ensure(self._settings, [*own, *(topic for topic in TOPICS if topic.name in (CONTROL, SCHEMAS))])
         return cluster.topic_ids(self._settings, [*sources, *(f"{group}.{tier}" for tier in [*tiers, REDRIVE])])

@@ -288,6 +288,7 @@ class GroupRuntime:
                 resources.spawn,
             ),
             Parking(generation, self._retries[0], producer, self._names, self._clock, self._refusals),
+            resources.channel(generation, producer),
             commits,
             in_order=group.transactional,
         )

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from fastavro import schemaless_reader, schemaless_writer
 
 from offsetzero.errors import DecodeError, InvalidEvent, SchemaError, UnknownSchema
-from offsetzero.schemas import avro, documents, frozen, runs, writer
+from offsetzero.schemas import avro, control, documents, frozen, runs, writer
 from offsetzero.schemas.cloudevents import AVRO
 from offsetzero.schemas.compiled import MARKER, Compiled
 from offsetzero.schemas.datum import BadValue
@@ -18,7 +18,7 @@ from offsetzero.schemas.writer import AvroSchema
 
 FindSchema: TypeAlias = Callable[[str], str | None]
 
-BUILT_IN = (documents, runs)
+BUILT_IN = (control, documents, runs)
 """Modules whose event types every process can decode."""
 _HEADER = len(MARKER) + 8
 

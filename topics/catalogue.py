@@ -10,6 +10,7 @@ from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 
 SCHEMAS = "schemas"
+CONTROL = "control"
 REDRIVE = "redrive"
 DLQ = "dlq"
 USAGE_CHANGELOG = "usage.changelog"
@@ -69,6 +70,7 @@ class Topic:
 
 
 _DOCUMENT_EVENTS = ("document.uploaded", "document.deleted")
+_CONTROL_EVENTS = ("group.replay.requested", "group.replay.answered")
 _RUN_EVENTS = ("run.succeeded", "run.failed", "run.cancelled")
 TOPICS: tuple[Topic, ...] = (
     Topic("documents", config=_FOREVER, key="document id", event_types=_DOCUMENT_EVENTS),
@@ -86,6 +88,13 @@ TOPICS: tuple[Topic, ...] = (
         config={"cleanup.policy": "compact"},
         key="fingerprint of the schema, hex",
         kind=Kind.SCHEMAS,
+    ),
+    Topic(  # what is said to running members is of use for seconds
+        CONTROL,
+        partitions=1,
+        config={"cleanup.policy": "delete", "retention.ms": str(_HOUR_MS), "segment.ms": str(_HOUR_MS)},
+        key="group",
+        event_types=_CONTROL_EVENTS,
     ),
     Topic(  # windows are kept for at most a day; closed segments of an hour, so that the rest is soon compacted away
         USAGE_CHANGELOG,

@@ -72,6 +72,34 @@ class Assignment:
                 begun.append(self._begin(stay.place, resume_at))
         return begun
 
+    def restart(self, number: int, targets: Mapping[str, int]) -> tuple[list[OwnedPartition], list[OwnedPartition]]:
+        """End the stays of a complete number, and begin others in their places: the partitions are owned on.
+
+        All of the number, for the order of keys: what waits in the retry topics is looked at anew.
+
+        Args:
+            number: of the partitions; nothing of them runs.
+            targets: where these topics are to be read from; the others are read on.
+
+        Returns:
+            The stays that have ended, and those that have begun: paused, to be asked where they begin.
+        """
+        ended = self.ending([(topic, number) for topic in self._topics])
+        begun = []
+        for stay in ended:
+            target = targets.get(stay.topic)
+            resume_at = stay.committable() if stay.position is not None else stay.resume_at
+            new = self._begin(stay.place, resume_at if target is None else None)
+            new.before = stay.name
+            new.pauses.discard(PauseReason.SIBLINGS)
+            if target is not None:
+                new.target = target
+                new.pauses.add(PauseReason.REPLAY)
+            stay.revoke()
+            begun.append(new)
+        self._link(number)
+        return ended, begun
+
     def get(self, place: Place) -> OwnedPartition | None:
         """The stay of a place, if it is owned."""
         return self._stays.get(place)

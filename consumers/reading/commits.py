@@ -109,7 +109,10 @@ class Commits:
         proven = []
         for place in partitions:
             stay = self._sent.get((place.topic, place.partition))
-            if stay is not None and stay.unproven and not (error or place.error):
+            if stay is None or error or place.error:
+                continue
+            stay.acknowledged = place.offset
+            if stay.unproven:
                 stay.unproven = False
                 proven.append(stay.place)
         if proven:

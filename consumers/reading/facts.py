@@ -55,6 +55,10 @@ class FactsReader(Protocol):
         """Record how far these are; called only where `Facts.kept` is given."""
         ...
 
+    def put(self, positions: Mapping[Place, Position]) -> None:
+        """Record where these are to be read from, forwards or back; as `keep`."""
+        ...
+
 
 class ClusterFacts:
     """The facts of a real cluster and a real database.
@@ -173,6 +177,16 @@ class ClusterFacts:
         if self._connections is not None:
             with self._connections.connection(POOL_SECONDS) as connection:
                 run(connection, kept.keep(self._generation, positions))
+
+    def put(self, positions: Mapping[Place, Position]) -> None:
+        """See `FactsReader`.
+
+        Raises:
+            psycopg.Error, PoolTimeout: the database refuses, or does not answer.
+        """
+        if self._connections is not None:
+            with self._connections.connection(POOL_SECONDS) as connection:
+                run(connection, kept.replace(self._generation, positions))
 
     def _with_positions(self, places: Sequence[Place], facts: Mapping[Place, Facts]) -> dict[Place, Facts]:
         """With the positions of the database; a partition that has none there gets one."""

@@ -1,6 +1,6 @@
 """A member's partitions, from assignment to revocation: where each begins, whether it is read, what is committed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -95,7 +95,7 @@ class Membership:
             self._begun = []
             opened = [(stay, facts.high) for stay, facts in found if self._open(stay, facts)]
             self._fetching.resume([(stay, high) for stay, high in opened if not stay.pauses])
-            self._reading_ahead += [(stay, high) for stay, high in opened if stay.pauses]
+            self._reading_ahead += [(stay, high) for stay, high in opened if PauseReason.COPIES in stay.pauses]
             self._commits.commit(self._consumer, [stay for stay, _ in found])
         if self._reading_ahead:
             self._begin_sources()
@@ -126,6 +126,32 @@ class Membership:
             same = self._same(ids, self._assignment.stays())
             self._opening.keep(same, CHECK_SECONDS)
             self._commits.commit(self._consumer, same, leaving=True)
+
+    def stays_of(self, number: int) -> list[OwnedPartition]:
+        """This partition of every topic of the group, if all of them are owned; else nothing."""
+        if not self._assignment.is_complete(number):
+            return []
+        return [stay for topic in self._topics if (stay := self._assignment.get((topic, number))) is not None]
+
+    def restart(self, number: int, targets: Mapping[str, int]) -> list[OwnedPartition]:
+        """Begin anew with partitions that this member has, as if they were assigned; the group does not notice.
+
+        Args:
+            number: of the partitions, all of which are owned; they are paused, and nothing of them runs.
+            targets: where these topics are to be read from, as far as the log reaches; the others are read on.
+
+        Returns:
+            The stays that begin at targets. They are read once `PauseReason.REPLAY` is taken from them.
+        """
+        ended, begun = self._assignment.restart(number, targets)
+        self._forget(ended)
+        self._dispatcher.purge()
+        self._opening.ask(begun)
+        return [stay for stay in begun if stay.target is not None]
+
+    def commit(self, stays: Iterable[OwnedPartition]) -> None:
+        """Ask the broker to store where these stand, if that has changed."""
+        self._commits.commit(self._consumer, stays)
 
     def give_up(self) -> None:
         """Let the revocation that is to come commit nothing: nobody answers."""
@@ -193,7 +219,8 @@ class Membership:
             return False
         doubt = self._doubted.pop(stay, None)
         try:
-            offset = positions.decide(self._group, stay, facts, stay.position if doubt else stay.resume_at)
+            at = stay.resume_at if stay.target is None else positions.within(facts, stay.target)
+            offset = positions.decide(self._group, stay, facts, stay.position if doubt else at)
         except PositionLost as error:
             self._forsake(error)  # what is to come, the last commit, leaves it out
             raise
@@ -205,15 +232,16 @@ class Membership:
             self._late.setdefault(stay, (self._clock.monotonic() + LATE_SECONDS, said))
             return False
         self._late.pop(stay, None)
-        # An offset that does not name its topic is committed once more, with the name.
-        stay.begin(offset, facts.committed if facts.committed_id else None)
+        # An offset that does not name its topic is committed once more, with the name; that of a replay in any case:
+        # nobody knows whether an older commit was on its way when Kafka was asked.
+        stay.begin(offset, facts.committed if facts.committed_id and stay.target is None else None)
         stay.unproven = facts.start is not None and not facts.start.committed
         if stay.unproven and facts.committed is not None:
             self._opening.confirm([stay.place])
             stay.unproven = False
         stay.name = facts.stay
         stay.kept = facts.kept.offset if facts.kept is not None else None
-        if facts.died:
+        if facts.died and not (stay.before and facts.start is not None and facts.start.stay == stay.before):
             stay.suspects_end = min(facts.high, offset + MAX_SPAN)
             if stay.suspects_end > offset:
                 log.warning(
@@ -268,11 +296,15 @@ class Membership:
                 self.live.pop((self._names.topic(stay.topic), stay.partition), None)
                 stay.revoke()
 
-    def _end(self, places: Iterable[Place], ending: Iterable[OwnedPartition]) -> None:
-        for stay in ending:
+    def _forget(self, stays: Iterable[OwnedPartition]) -> None:
+        for stay in stays:
             self.live.pop((self._names.topic(stay.topic), stay.partition), None)
             self._doubted.pop(stay, None)
             self._late.pop(stay, None)
+
+    def _end(self, places: Iterable[Place], ending: Sequence[OwnedPartition]) -> None:
+        self._forget(ending)
+        for stay in ending:
             metrics.remove(metrics.LAG_RECORDS, self._group, stay.topic, str(stay.partition))
         self._fetching.pause(self._assignment.remove(places))
         self._dispatcher.purge()

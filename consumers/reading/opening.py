@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from offsetzero import logs
 from offsetzero.clock import Clock
+from offsetzero.consumers.reading import positions
 from offsetzero.consumers.reading.facts import FactsReader
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.record import OwnedPartition
@@ -191,6 +192,7 @@ class Opening:
         with self._changed:
             asked = [stay for stay in self._asked if stay.active]
         facts = self._facts.read([stay.place for stay in asked]) if asked else {}
+        facts = self._put(asked, facts)
         asked = [stay for stay in asked if stay.active]  # meanwhile: a stay that is not begun is not left either
         name = self._facts.enter([stay.place for stay in asked]) if asked else ""
         with self._changed:
@@ -198,12 +200,30 @@ class Opening:
             self._answers += [(stay, replace(facts[stay.place], stay=name)) for stay in asked]
             self._changed.notify_all()
 
+    def _put(self, asked: Iterable[OwnedPartition], facts: Mapping[Place, Facts]) -> Mapping[Place, Facts]:
+        """Have the database know where replays begin, as far as it keeps positions; what is older is not kept after."""
+        chosen = {
+            stay.place: Position(stay.topic_id, positions.within(fact, stay.target))
+            for stay in asked
+            if stay.active
+            and stay.target is not None
+            and (fact := facts[stay.place]).kept is not None
+            and fact.topic_id == stay.topic_id
+        }
+        if not chosen:
+            return facts
+        with self._changed:
+            for place in chosen:
+                self._to_keep.pop(place, None)
+        self._facts.put(chosen)
+        return {place: replace(fact, kept=chosen.get(place, fact.kept)) for place, fact in facts.items()}
+
     def _keep(self) -> None:
         with self._changed:
-            positions = dict(self._to_keep)
-        self._facts.keep(positions)
+            kept = dict(self._to_keep)
+        self._facts.keep(kept)
         with self._changed:
-            self._to_keep = {place: at for place, at in self._to_keep.items() if positions.get(place) != at}
+            self._to_keep = {place: at for place, at in self._to_keep.items() if kept.get(place) != at}
             self._changed.notify_all()
 
     def _confirm(self) -> None:

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
+from offsetzero.consumers.control.channel import Channel
 from offsetzero.consumers.reading import protocol
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.fetching import Fetching
@@ -14,6 +15,7 @@ from offsetzero.consumers.reading.marks import read_mark
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.pressure import BATCH, Pressure
+from offsetzero.consumers.reading.replays import Replays
 from offsetzero.consumers.reading.tiers import Tiers
 from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -47,6 +49,7 @@ class PollLoop:
         make_consumer: makes the client.
         opening: finds out where partitions begin.
         parking: appends records whose key waits.
+        channel: what is said to this member while it runs.
         commits: commits offsets; by default the consumer does.
         in_order: whether retry records, too, are handed over in the order of their offsets.
     """
@@ -65,6 +68,7 @@ class PollLoop:
         make_consumer: Callable[[Mapping[str, Any]], Consumer],
         opening: Opening,
         parking: Parking,
+        channel: Channel,
         commits: Commits | None = None,
         *,
         in_order: bool = False,
@@ -88,6 +92,7 @@ class PollLoop:
         self._membership = Membership(
             sources, retries, group, names, dispatcher, opening, self._commits, clock, lost, ahead=not in_order
         )
+        self._replays = Replays(group, channel, self._membership, dispatcher, clock, lambda: self.member_id)
         self._connect(protocol.first(config["group.protocol"]))
 
     def subscribe(self) -> None:
@@ -105,8 +110,9 @@ class PollLoop:
         self._dispatcher.park(self._parking)
         self._commits.refresh(self._consumer)
         self._membership.tend()
+        self._replays.tend(self._pressure)
         if room := self._pressure.room(self._membership.live.values()):
-            hurry = self._membership.is_waiting or self._dispatcher.is_parking
+            hurry = self._membership.is_waiting or self._dispatcher.is_parking or self._replays.is_busy
             timeout = WAITING_SECONDS if hurry else IDLE_SECONDS
             self._accept(self._fetch(min(BATCH, room), timeout if due is None else min(timeout, due)))
         now = self._clock.monotonic()
@@ -139,6 +145,7 @@ class PollLoop:
         """
         dispatcher, stays = self._dispatcher, self._membership.stays()
         begun = self._clock.monotonic()
+        self._replays.leave(self._pressure)
         self._fetching.pause(self._membership.live.values())
         dispatcher.wind_down(stays)
         while dispatcher.has_begun and self._clock.monotonic() - begun < seconds / 2:
@@ -185,6 +192,7 @@ class PollLoop:
             self._membership.give_up()
         self._consumer.close()
         self._opening.close()
+        self._replays.close()
 
     def _connect(self, chosen: str) -> None:
         self._protocol = chosen

@@ -127,6 +127,14 @@ def decide(group: str, stay: OwnedPartition, facts: Facts, at: int | None = None
     return at
 
 
+def within(facts: Facts, target: int) -> int:
+    """Where a replay begins that was asked for an offset: there, or at the end of the log that is nearer.
+
+    The log may have become shorter at its beginning since it was asked for.
+    """
+    return min(max(target, facts.low), facts.high)
+
+
 def first_kept(facts: Facts) -> Position | None:
     """The position that the database gets of a partition of which it has none; None when it is not known.
 

@@ -466,6 +466,9 @@ class Dispatcher:
             if not record.owned.active:
                 self._finish(record, done=False)
                 continue
+            if record.owned.resting:
+                self._postpone((record,))
+                continue
             if record.alone and records:
                 self._lanes.first(record)
                 break

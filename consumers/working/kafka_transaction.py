@@ -208,7 +208,7 @@ class Transactions:
         for one in handled:
             self._refusals.remove(one.record)
         for stay, offset in offsets.items():
-            stay.committed = self._reached[stay.topic_id, stay.partition] = offset
+            stay.committed = stay.acknowledged = self._reached[stay.topic_id, stay.partition] = offset
 
     def _append(self, producer: TransactionalProducer, append: Append) -> Delivery:
         return producer.produce(
@@ -252,7 +252,7 @@ class Transactions:
         while True:
             try:
                 found = self._committed([stay.place for stay in offsets])
-                return all((at := found.get(stay.place)) and at.offset >= offset for stay, offset in offsets.items())
+                return all(_holds(found.get(stay.place), stay, offset) for stay, offset in offsets.items())
             except TopicError as error:
                 log.warning("what became of a transaction is not known yet", group=self._group, error=str(error))
                 self._pause()
@@ -287,6 +287,14 @@ def _without(handled: Sequence[Handled], failed: set[Handled], endings: dict[Rec
         else:
             kept.append(one)
     return kept
+
+
+def _holds(found: Committed | None, stay: OwnedPartition, offset: int) -> bool:
+    """Whether what is committed shows a commit of this offset. The first one of a replay may have gone back."""
+    if found is None:
+        return False
+    is_first = stay.target is not None and stay.acknowledged is None
+    return found.offset == offset if is_first else found.offset >= offset
 
 
 def _refusal(delivery: Delivery) -> PublishError | None:

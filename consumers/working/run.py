@@ -14,7 +14,7 @@ class Ending(Enum):
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
     BEHIND = auto()  # not begun: an earlier one of its key waits for a retry, or is held, since this run began
-    AGAIN = auto()  # the group's database, the topic `schemas` or a provider is away: the same attempt, a little later
+    AGAIN = auto()  # the same attempt, a little later: its partition rests, or the group's database, … is away
 
 
 class Doing(StrEnum):
@@ -51,7 +51,7 @@ class Run:
         """Its running records were taken from its worker: what they come to is of no interest."""
 
     def begin(self, before: tuple[Record, ...] = ()) -> Record | None:
-        """The next record to work on, None when none is left; one whose partition was revoked is skipped.
+        """The next record to work on, None when none is left; one whose partition was revoked, or rests, is skipped.
 
         It shows as running before its partition is looked at: whoever revokes the partition sees one or the other.
 
@@ -66,17 +66,17 @@ class Run:
             except IndexError:
                 self.running = before
                 return None
-            if record.owned.active:
+            if record.owned.active and not record.owned.resting:
                 return record
-            self.ended.append((record, Ending.LEFT))
+            self.ended.append((record, Ending.AGAIN if record.owned.active else Ending.LEFT))
 
     def begin_all(self) -> tuple[Record, ...]:
         """Those of a whole run whose partitions are still owned, by one look at each: it may be revoked meanwhile."""
         owned = []
         for record in self.running:
-            if record.owned.active:
+            if record.owned.active and not record.owned.resting:
                 owned.append(record)
             else:
-                self.ended.append((record, Ending.LEFT))
+                self.ended.append((record, Ending.AGAIN if record.owned.active else Ending.LEFT))
         self.running = tuple(owned)
         return self.running

@@ -54,7 +54,10 @@ def add(generation: Generation, positions: Mapping[Place, Position]) -> Script[N
 
 
 def replace(generation: Generation, positions: Mapping[Place, Position]) -> Script[None]:
-    """Write positions in place of what is there, forwards or back; while the generation has no members."""
+    """Write positions in place of what is there, forwards or back.
+
+    While the generation has no members, or by the member that has the partitions and runs nothing of them.
+    """
     update = "UPDATE SET topic_id = EXCLUDED.topic_id, position = EXCLUDED.position"
     yield _INSERT + update, (generation.group, generation.number, *_columns(positions))
 

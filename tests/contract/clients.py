@@ -11,6 +11,7 @@ from contract.harness import DEAD, GROUP, REDRIVE, RETRY, SOURCE, Headers, Store
 from kafka.conftest import RunningGroup
 
 from offsetzero.client_log import LOGGER
+from offsetzero.consumers.control.channel import Channel
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.reading.facts import FactsReader
 from offsetzero.consumers.reading.positions import Facts
@@ -18,6 +19,8 @@ from offsetzero.consumers.resources import Resources
 from offsetzero.errors import TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
+from offsetzero.schemas.control import GroupReplayAnswered
+from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
 from offsetzero.store.database import Pool
 from offsetzero.store.starts import Place
@@ -296,8 +299,24 @@ class MockResources(ClientResources):
     ) -> FactsReader:
         return MockFacts(self._log)
 
+    def channel(self, group: str, producer: LogProducer) -> Channel:
+        return Silence()
+
     def is_member(self, group: str, member_id: str) -> bool:
         return True
+
+
+class Silence:
+    """As `ControlTopic`, of which nothing comes: the broker says nothing about the ends of logs."""
+
+    def news(self) -> list[Event]:
+        return []
+
+    def answer(self, answer: GroupReplayAnswered) -> None:
+        """Nobody has asked."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class MockFacts:

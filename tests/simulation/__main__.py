@@ -27,6 +27,7 @@ HAPPENED = {
     "appends without an answer": "given up",
     "transactions lost": ": lost",
     "transactions unclear": ": unclear",
+    "replays": "APPLIED",
 }
 """What a run of many seeds tells of, by what the schedule says of it."""
 

@@ -29,6 +29,10 @@ class Laws:
         self._operated: dict[str, str] = {}  # what an operator has done to events, as the outcome that follows
         self._open = dict.fromkeys(self._events)  # those that have not ended as they shall
         self._effects: set[str] = set()
+        self._replays: dict[Place, set[int]] = defaultdict(set)  # offsets that partitions may go back to
+        self._gone_back: dict[Place, set[int]] = defaultdict(set)  # those that were committed since
+        self._repeated: set[str] = set()  # events that were replayed, so that they may have more than one effect
+        self._again: set[str] = set()  # those that must have another one
         self._last: dict[bytes, int] = {}  # by key: the position among all events of its last effect
         self._dead: set[str] = set()
         self._handling: dict[tuple[str, bytes], str] = {}
@@ -52,8 +56,13 @@ class Laws:
         """The coordinator is about to store an offset: by the owner, never back, never past an undone record."""
         if member != owner:
             self._fail(f"{member} commits {_shown(place)}, which {owner or 'nobody'} owns")
-        if offset < self._committed(place):
-            self._fail(f"{member} commits {_shown(place)} back to {offset}")
+        before = self._committed(place)
+        if offset in self._replays[place]:
+            self._gone_back[place].add(offset)
+        if offset < before:
+            if offset not in self._replays[place]:
+                self._fail(f"{member} commits {_shown(place)} back to {offset}")
+            self._go_back(place, offset, before)
         partition = self._world.log[place]
         if offset > partition.end:
             self._fail(f"{member} commits {_shown(place)} at {offset}, past its end {partition.end}")
@@ -63,6 +72,26 @@ class Laws:
                 self._fail(f"{member} commits {_shown(place)} at {offset}, past {record}, which is not done")
             index += 1
         self._checked[place] = max(self._checked[place], offset)
+
+    def replays(self, place: Place, offset: int) -> None:
+        """Somebody asks for a replay."""
+        self._replays[place].add(offset)
+
+    def has_replayed(self, place: Place, offset: int | None) -> None:
+        """A member says that it reads from there, and that the broker knows."""
+        if offset not in self._gone_back[place]:
+            self._fail(f"a replay of {_shown(place)} from {offset} is said to be applied, and was not committed")
+
+    def _go_back(self, place: Place, offset: int, before: int) -> None:
+        """What lies between is to be handled again, where no outcome in the database says that it is done."""
+        if self._world.plan.effects is Effects.DATABASE:
+            return
+        partition = self._world.log[place]
+        for record in partition.records[partition.index(offset) : partition.index(before)]:
+            self._repeated.add(record.event_id)
+            if record.event_id in self._effects:
+                self._again.add(record.event_id)
+                self._open[record.event_id] = None
 
     def _committed(self, place: Place) -> int:
         return self._world.coordinator.committed.get(place, (0, ""))[0]
@@ -112,8 +141,11 @@ class Laws:
         """An effect is safe: the only one of its event, after those before it of its key."""
         event = self._events[event_id]
         if event_id in self._effects:
-            if self._world.plan.effects is not Effects.LOG:  # there it may be repeated after a crash
+            # There it may be repeated after a crash.
+            if self._world.plan.effects is not Effects.LOG and event_id not in self._repeated:
                 self._fail(f"a second effect of {event_id}")
+            self._again.discard(event_id)
+            self._look_at_end(event_id)
             return
         self._effects.add(event_id)
         plan = self._world.plan
@@ -146,7 +178,7 @@ class Laws:
     def _look_at_end(self, event_id: str) -> None:
         """Whether it has ended as it shall."""
         outcome = self._ended.get(event_id)
-        waits = outcome is None or (self._world.plan.hold and outcome == "dead-lettered")
+        waits = outcome is None or (self._world.plan.hold and outcome == "dead-lettered") or event_id in self._again
         if outcome == self._operated.get(event_id, outcome) and not waits:
             self._open.pop(event_id, None)
         else:

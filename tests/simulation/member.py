@@ -24,6 +24,7 @@ from simulation.baton import Crashed, Process, Task
 from simulation.clock import START, SimClock
 from simulation.connection import EFFECT, SimPool
 from simulation.consumer import SimConsumer
+from simulation.control import SimChannel
 from simulation.log import Headers, Place
 from simulation.plan import Behaviour, Effects, Kind, Published
 from simulation.producer import SimProducer
@@ -72,6 +73,9 @@ class SimResources(Resources):
     def transactional_producer(self, transactional_id: str, seconds: float) -> Any:
         # The id is random: two members must not share one, and equal seeds must have equal ones.
         return SimTransactionalProducer(self._world, self._process, self._process.name, seconds)
+
+    def channel(self, group: str, producer: Any) -> Any:
+        return SimChannel(self._world, self._process)
 
     def committed(self, group: str, places: Sequence[Place]) -> Mapping[Place, Committed]:
         return committed(self._world, places)

@@ -152,6 +152,7 @@ STEPS = {
     "markers": 1,
     "redrive": 2,
     "discard": 1,
+    "replay": 4,
 }
 
 

@@ -97,9 +97,19 @@ class Simulation:
                 consumer.tell_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
             case "redrive" | "discard":
                 self._operator.work(discard=step.what == "discard")
+            case "replay":
+                self._replay(step)
             case "markers":
                 for place in world.log.places(SOURCES):
                     world.log.skip(place, 1)
+
+    def _replay(self, step: Step) -> None:
+        """Of a partition that was read: from somewhere before, sometimes from a place that its log does not have."""
+        world, dice = self._world, self._baton.dice
+        read = {place: at for place in world.log.places(SOURCES) if (at := world.coordinator.committed.get(place))}
+        if read:
+            place = dice.choice(sorted(read))
+            world.control.replay(place, dice.randint(0, read[place][0]), step.seconds)
 
     def _calm(self) -> None:
         self._baton.say("--- quiet: nothing goes wrong from here on")

@@ -32,6 +32,7 @@ class World:
     """
 
     def __init__(self, plan: Plan, lines: int | None = None) -> None:
+        from simulation.control import Control
         from simulation.database import SimDatabase
         from simulation.laws import Laws
         from simulation.memory import Memory
@@ -46,6 +47,7 @@ class World:
         self.database = SimDatabase(self)
         self.coordinator = Coordinator(self.baton, self.log, classic=plan.classic, on_commit=self.laws.commits)
         self.transactions = Transactions(self)
+        self.control = Control(self)
         self.consumers: list[SimConsumer] = []
 
     def consumer_of(self, process: Process) -> SimConsumer | None:

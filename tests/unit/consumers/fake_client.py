@@ -8,6 +8,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.errors import PublishError
+from offsetzero.schemas.control import GroupReplayAnswered
+from offsetzero.schemas.event import Event
+from offsetzero.store.positions import Position
 
 
 class FakeMessage:
@@ -127,8 +130,28 @@ class FakeConsumer:
     def consumer_group_metadata(self) -> str:
         return "member"
 
+    def memberid(self) -> str:
+        return "member"
+
     def close(self) -> None:
         self.closed = True
+
+
+class FakeChannel:
+    """Hands out what a test has put into `coming`, and remembers the answers."""
+
+    def __init__(self) -> None:
+        self.coming: list[Event] = []
+        self.answers: list[GroupReplayAnswered] = []
+
+    def news(self) -> list[Event]:
+        found, self.coming = self.coming, []
+        return found
+
+    def answer(self, answer: GroupReplayAnswered) -> None:
+        self.answers.append(answer)
+
+    def close(self) -> None: ...
 
 
 class FakeFacts:
@@ -141,6 +164,7 @@ class FakeFacts:
         self.confirmed: list[tuple[str, int]] = []
         self.entered: list[tuple[str, int]] = []
         self.reads = 0
+        self.kept: list[dict[tuple[str, int], Position]] = []
 
     def read(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Facts]:
         self.reads += 1
@@ -163,6 +187,12 @@ class FakeFacts:
         self._answer()
         self.entered += places
         return "stay"
+
+    def keep(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        self._answer()
+        self.kept.append(dict(positions))
+
+    put = keep
 
     def _answer(self) -> None:
         if self.away is not None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from confluent_kafka import TopicPartition
-from unit.consumers.fake_client import FakeConsumer, FakeFacts, FakeMessage, FakeProducer, NoThread
+from unit.consumers.fake_client import FakeChannel, FakeConsumer, FakeFacts, FakeMessage, FakeProducer, NoThread
 from unit.consumers.taking import take
 
 from offsetzero.consumers.reading.commits import Commits
@@ -41,6 +41,7 @@ class Loop:
         self.opening = Opening(self.facts, "audit", self.clock, NoThread)
         self.clock.work = self.opening.work
         self.producer = FakeProducer()
+        self.channel = FakeChannel()
         self.lost = 0
         self.made: list[FakeConsumer] = []
 
@@ -68,6 +69,7 @@ class Loop:
                 self.clock,
                 Refusals("audit", self.clock),
             ),
+            self.channel,
             commits("audit", Names("t."), self.clock) if commits is not None else None,  # type: ignore[call-arg]
         )
         self.loop.subscribe()

@@ -33,7 +33,7 @@ def test_all_declared_topics_of_the_design_are_there() -> None:
         for group in ("indexer", "summariser", "notifier")
         for suffix in ("retry-1m", "retry-10m", "redrive", "dlq")
     }
-    assert names == {"documents", "documents.bulk", "runs", "schemas", "usage.changelog"} | groups
+    assert names == {"control", "documents", "documents.bulk", "runs", "schemas", "usage.changelog"} | groups
 
 
 def test_counts_and_tiers_follow_the_settings() -> None:
