@@ -16,6 +16,7 @@ from offsetzero.consumers.runtime import GroupRuntime
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.errors import ConfigurationError
+from offsetzero.generation import Generation
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
 from offsetzero.store import holds
@@ -47,6 +48,7 @@ class SideJob(GroupRuntime):
         spans: what is read.
         wanted: which of their records are meant.
         progress: called several times a second.
+        generation: of a projection, which one; by default the one that is read.
 
     Raises:
         ConfigurationError: a transactional group, whose effects and offsets are one.
@@ -59,18 +61,20 @@ class SideJob(GroupRuntime):
         spans: Sequence[Span],
         wanted: Wanted,
         progress: Callable[[Progress], None] = lambda _progress: None,
+        *,
+        generation: int | None = None,
     ) -> None:
         if group.transactional:
             raise ConfigurationError(
                 f"--to: group {group.name} is transactional: what it publishes and its offsets are one transaction, so"
                 " nothing can read beside it; give it other offsets, without --to"
             )
-        super().__init__(group, settings)
+        super().__init__(group, settings, generation=generation)
         self._spans = spans
         self._wanted = wanted
         self._progress = progress
         self._total = sum(span.records for span in spans)
-        self._before = _outcomes(group.name)
+        self._before: Mapping[str, float] = {}
         self._reading: SpanLoop | None = None
         self.is_complete = False
         """Whether it came to the end of what it was to do."""
@@ -78,7 +82,7 @@ class SideJob(GroupRuntime):
     @property
     def outcomes(self) -> Mapping[str, int]:
         """How many records ended how."""
-        now = _outcomes(self._group.name)
+        now = _outcomes(self._generation.name)
         return {name: count for name, value in now.items() if (count := round(value - self._before.get(name, 0))) > 0}
 
     @property
@@ -94,13 +98,14 @@ class SideJob(GroupRuntime):
         connections: Pool | None,
         commits: Commits | None,
     ) -> SpanLoop:
-        settings = self._settings
-        parking = Parking(self._group.name, self._retries[0], producer, self._names, self._clock, self._refusals)
+        settings, generation = self._settings, self._generation
+        self._before = _outcomes(generation.name)
+        parking = Parking(generation.name, self._retries[0], producer, self._names, self._clock, self._refusals)
         self._reading = _ToldLoop(
             self._resources.consumer(reader_config(settings)),
             self._spans,
             self._wanted,
-            _waiting(settings, self._group, self._retries, connections),
+            _waiting(settings, self._group, generation, self._retries, connections),
             self._names,
             dispatcher,
             parking,
@@ -132,11 +137,13 @@ class _ToldLoop(SpanLoop):
         self.tell(self.done, self.meant)
 
 
-def _waiting(settings: Settings, group: ConsumerGroup, retries: Sequence[str], connections: Pool | None) -> Waiting:
+def _waiting(
+    settings: Settings, group: ConsumerGroup, generation: Generation, retries: Sequence[str], connections: Pool | None
+) -> Waiting:
     admin, names = client(settings), Names(settings.kafka.namespace)
     topics = offsets.describe(admin, names, retries)
     places: list[Place] = [(name, number) for name, one in topics.items() for number in range(one.partitions)]
-    committed = offsets.committed(settings, group.name, places, stable=False)
+    committed = offsets.committed(settings, generation.name, places, stable=False)
     low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     high = offsets.ends(admin, names, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     parts = {
@@ -145,11 +152,11 @@ def _waiting(settings: Settings, group: ConsumerGroup, retries: Sequence[str], c
     if connections is None or group.on_dead_letter != "hold":
         return Waiting(parts)
     with connections.connection() as connection:
-        return Waiting(parts, run(connection, holds.of_group(group.name)))
+        return Waiting(parts, run(connection, holds.of_group(generation.group, generation.number)))
 
 
 def _outcomes(group: str) -> dict[str, float]:
-    """What this process has counted of a group, by outcome."""
+    """What this process has counted of a group, as Kafka knows it, by outcome."""
     found: dict[str, float] = {}
     for family in metrics.EVENTS_HANDLED.collect():
         for sample in family.samples:

@@ -13,6 +13,7 @@ from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.replaying.spans import Span
 from offsetzero.consumers.working.calls import Call
 from offsetzero.errors import TopicError
+from offsetzero.generation import Generation
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.cloudevents import Glance
 from offsetzero.settings import Settings
@@ -93,7 +94,7 @@ def glance_at(record: Record) -> Glance | None:
 
 def look(
     settings: Settings,
-    group: str,
+    generation: Generation,
     spans: Sequence[Span],
     wanted: Wanted,
     connection: psycopg.Connection | None,
@@ -103,7 +104,7 @@ def look(
 
     Args:
         settings: name the cluster.
-        group: whose outcomes are looked up.
+        generation: whose outcomes are looked up.
         spans: what is read.
         wanted: which of them are meant.
         connection: to the database with the outcomes; None where the group has none.
@@ -123,7 +124,7 @@ def look(
         if wanted.has(record):
             seen.meant += 1
             if connection is not None:
-                seen.identities.append(Call(record, group, glance_at(record)).identity[1:4])
+                seen.identities.append(Call(record, generation.group, glance_at(record)).identity[1:4])
 
     with _reader(settings) as consumer:
         _read(consumer, settings, [(span, span.first, shares[span]) for span in spans], take)
@@ -132,7 +133,7 @@ def look(
     if connection is not None:
         for begin in range(0, len(seen.identities), _ASKED):
             asked = seen.identities[begin : begin + _ASKED]
-            ended = run(connection, processed.ended(group, asked))
+            ended = run(connection, processed.ended(generation.name, asked))
             seen.done += sum(one in ended for one in asked)
     return seen
 

@@ -1,11 +1,9 @@
 """`offsetzero replay`: a group reads part of the log once more; shown first, done with --yes, and written down."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,15 +11,17 @@ from offsetzero.cli.dlq_desk import Who, Why
 
 if TYPE_CHECKING:
     from offsetzero.consumers.group import ConsumerGroup
-    from offsetzero.consumers.replaying.looking import Seen, Wanted
-    from offsetzero.consumers.replaying.spans import Span
+    from offsetzero.generation import Generation
     from offsetzero.settings import Settings
     from offsetzero.store.database import Connection
     from offsetzero.store.replays import Way
     from offsetzero.topics.points import Point
 
-EXIT_UNFINISHED = 4
-"""A side job was interrupted, or a handler did not end in time."""
+_ELSEWHERE = {
+    "usage": "its table of windows is not taken back by offsets; `offsetzero usage rebuild` counts all anew",
+    "ledger": "its rows follow from the dead-letter topics, and it goes on where the database says; to have it read all"
+    " of them again, `TRUNCATE dead_letters, dead_letter_positions` in the database (docs/dead-letters.md)",
+}
 _POINT = "earliest, latest, an offset, a time (2026-01-31T12:00:00Z), or how long ago (-2h)."
 
 
@@ -41,19 +41,24 @@ def replay(
     rate: Annotated[
         float | None, typer.Option("--rate", help="Records a second, for the estimate; by default as measured.")
     ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=1.0, help="Seconds that the members of a running group may take.")
+    ] = 10.0,
     why: Why = "",
     who: Who = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
 ) -> None:
     """Let a group read part of the log once more: shows how much that is, and does it with --yes.
 
-    Without --to the group goes on from there. With it a side job runs the group's handlers over the span and ends,
-    beside the group; it never goes beyond what the group has read. What is done already (its outcome is in the
-    database) is skipped either way.
+    Without --to the group goes on from there, whether it runs or not. With it a side job runs the group's handlers
+    over the span and ends, beside the group; it never goes beyond what the group has read. What is done already (its
+    outcome is in the database) is skipped either way.
 
     Example: offsetzero replay indexer --from -2h --why "the index was restored from last night" --yes
     """
     from offsetzero import settings
+    from offsetzero.cli import replay_view as view
+    from offsetzero.cli import replay_ways as ways
     from offsetzero.consumers.replaying import looking, spans
     from offsetzero.store.replays import Way
 
@@ -67,36 +72,39 @@ def replay(
         raise ConfigurationError(problems)
     assert first is not None  # noqa: S101 - else it is a problem
     config = settings.load(needs=frozenset({"kafka", "database"} if group and group.database else {"kafka"}))
-    group_name = group.name if group else name
-    found = spans.find(
-        config,
-        group_name,
-        first,
-        last,
-        sources=group.topics() if group else None,
-        topic=topic,
-        partition=partition,
-    )
-    if last is None:
-        _check_stopped(config, group_name)
     wanted = looking.Wanted(key.encode() if key is not None else None, event_type)
     with _database(config) as connection:
-        has_outcomes = connection is not None and (group is None or group.database)
-        seen = looking.look(config, group_name, found, wanted, connection if has_outcomes else None)
-        _show(found, seen, wanted, to_end=last is None)
-        _estimate(seen, rate, connection if has_outcomes else None, group_name)
+        generation = _generation(name, group, connection)
+        found = spans.find(
+            config,
+            generation.name,
+            first,
+            last,
+            sources=group.topics() if group else None,
+            topic=topic,
+            partition=partition,
+        )
+        way = Way.JOB if last is not None else _way(config, generation.name)
+        outcomes = connection if group is None or group.database else None
+        seen = looking.look(config, generation, found, wanted, outcomes)
+        view.show(found, seen, wanted, to_end=last is None)
+        view.estimate(seen, rate, outcomes, generation.group)
+        if way is Way.LIVE:
+            print(f"{generation.name} is running: its members are told, and go on from there.", file=sys.stderr)
         if not yes:
             print("Nothing was changed: give --yes to do it.", file=sys.stderr)
             return
         said = {"from": start, "to": end, "topic": topic, "partition": partition, "key": key, "type": event_type}
         asked = " ".join(f"--{option} {value}" for option, value in said.items() if value is not None)
-        way = Way.JOB if last is not None else Way.OFFSETS
-        with _audited(connection, group_name, way, who, why, asked, found) as ended:
-            if last is None:
-                _move(config, group_name, found)
-            else:
-                assert group is not None  # noqa: S101 - it was needed
-                _run_job(config, group, found, wanted, ended)
+        with ways.audited(connection, generation.name, way, who, why, asked, found) as ended:
+            match way:
+                case Way.OFFSETS:
+                    ways.move(config, generation.name, found)
+                case Way.LIVE:
+                    ways.tell_members(config, generation, found, wait, connection, ended)
+                case Way.JOB:
+                    assert group is not None  # noqa: S101 - it was needed
+                    ways.run_job(config, group, generation, found, wanted, ended)
 
 
 def _problems(
@@ -130,7 +138,12 @@ def _group(name: str, problems: list[str], *, needed: bool) -> "ConsumerGroup | 
     """The declaration, where there is one by that name; a side job needs its handlers."""
     from offsetzero.consumers import registry
     from offsetzero.errors import ConfigurationError
+    from offsetzero.generation import Generation
 
+    if name in _ELSEWHERE:
+        problems.append(f"group {name}: {_ELSEWHERE[name]}")
+        return None
+    name = Generation.named(name).group
     if not needed and name not in registry.BUILT_IN and ":" not in name:
         return None
     try:
@@ -140,16 +153,26 @@ def _group(name: str, problems: list[str], *, needed: bool) -> "ConsumerGroup | 
         return None
 
 
-def _check_stopped(config: "Settings", group: str) -> None:
+def _generation(name: str, group: "ConsumerGroup | None", connection: "Connection | None") -> "Generation":
+    """The one that is meant: that which is read, unless another is named, as Kafka knows it (indexer.g2)."""
+    from offsetzero.generation import Generation
+    from offsetzero.store import generations
+    from offsetzero.store.script import run
+
+    named = Generation.named(name)
+    known_as = group.name if group is not None else named.group
+    if named.number > 1 or connection is None:
+        return Generation(known_as, named.number)
+    return Generation(known_as, run(connection, generations.active(known_as)) or 1)
+
+
+def _way(config: "Settings", group: str) -> "Way":
+    """How a group comes to read from elsewhere."""
     from offsetzero.consumers import reset
-    from offsetzero.errors import GroupStopped
+    from offsetzero.store.replays import Way
     from offsetzero.topics import lag
 
-    state = lag.group_state(config, group).state
-    if state not in reset.STOPPED:
-        raise GroupStopped(
-            f"group {group} has members (it is {state}): stop them first, or replay beside them with --to"
-        )
+    return Way.OFFSETS if lag.group_state(config, group).state in reset.STOPPED else Way.LIVE
 
 
 @contextmanager
@@ -163,147 +186,3 @@ def _database(config: "Settings") -> "Iterator[Connection | None]":
         return
     with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
         yield connection
-
-
-def _show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: bool) -> None:
-    from offsetzero.cli import rows
-
-    columns = ("topic/partition", "from", "to", "records", "skipped" if to_end else "left to the group")
-    shown = [
-        [
-            f"{one.topic}/{one.partition}",
-            str(one.first),
-            str(max(one.first, one.end)),
-            str(one.records),
-            str(one.move.skipped if to_end else one.left),
-        ]
-        for one in found
-    ]
-    rows.show(columns, shown, right=set(columns[1:]))
-    about = "" if seen.is_whole else "about "
-    said = f"{seen.total:,} records"
-    if seen.first_ms is not None and seen.last_ms is not None:
-        said += f", written from {_time(seen.first_ms)} to {_time(seen.last_ms)}"
-    if not wanted.is_all:
-        said += f"; {about}{seen.scaled(seen.meant):,} of them are meant"
-    print(said, file=sys.stderr)
-    if seen.identities:
-        print(
-            f"{about.capitalize()}{seen.scaled(seen.done):,} of them have their outcome, and are not done again.",
-            file=sys.stderr,
-        )
-    else:
-        if seen.meant:
-            print("This group keeps no outcomes in a database: all of them are done again.", file=sys.stderr)
-    if any(one.left for one in found):
-        print("What lies beyond the group's own position it will read by itself.", file=sys.stderr)
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-
-
-def _estimate(seen: "Seen", rate: float | None, connection: "Connection | None", group: str) -> None:
-    """How long it takes at most."""
-    import psycopg
-
-    from offsetzero.store import replays
-    from offsetzero.store.script import run
-
-    if not seen.total:
-        return
-    source = "as stated"
-    if rate is None and connection is not None:
-        source = "as in the busiest minute of this group"
-        try:
-            with connection.transaction():
-                connection.execute("SET LOCAL statement_timeout = '5s'")
-                rate = run(connection, replays.busiest_minute(group))
-        except psycopg.errors.QueryCanceled:
-            rate = None
-    if rate is None:
-        print("How long it takes is not known: state what the group does in a second with --rate.", file=sys.stderr)
-        return
-    todo = seen.scaled(seen.meant - seen.done)
-    print(
-        f"About {_duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}); those that are not"
-        " done again take less.",
-        file=sys.stderr,
-    )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
-
-
-@contextmanager
-def _audited(
-    connection: "Connection | None",
-    group: str,
-    way: "Way",
-    who: str | None,
-    why: str,
-    asked: str,
-    found: "Sequence[Span]",
-) -> "Iterator[list[str]]":
-    """Write who does what and why, and how it ended: what the block has put into the list, else `done`."""
-    from offsetzero.cli import dlq_desk
-    from offsetzero.schemas.ids import uuid7
-    from offsetzero.store import replays
-    from offsetzero.store.script import run
-
-    ended: list[str] = []
-    if connection is None:
-        print("No database is named: nothing is written down about this.", file=sys.stderr)
-        yield ended
-        return
-    replay_id = UUID(str(uuid7()))
-    places = ", ".join(f"{one.topic}/{one.partition}: {one.first}-{max(one.first, one.end)}" for one in found)
-    records = sum(one.records for one in found)
-    run(connection, replays.begin(replay_id, group, way, dlq_desk.operator(who), why, asked, places, records))
-    try:
-        yield ended
-    except BaseException as error:
-        ended.append(str(error) or type(error).__name__)
-        raise
-    finally:
-        run(connection, replays.end(replay_id, "; ".join(ended) or replays.DONE))
-
-
-def _move(config: "Settings", group: str, found: "Sequence[Span]") -> None:
-    from offsetzero.consumers import reset
-
-    reset.apply(config, group, [one.move for one in found])
-    print(f"Done: {group} goes on there when it is started.", file=sys.stderr)
-
-
-def _run_job(
-    config: "Settings", group: "ConsumerGroup", found: "Sequence[Span]", wanted: "Wanted", ended: list[str]
-) -> None:
-    from offsetzero import logs
-    from offsetzero.cli import bars
-    from offsetzero.cli.dlq_bar import stopped_by_signals
-    from offsetzero.consumers.replaying.job import Progress, SideJob
-
-    logs.configure(process=f"replay-{group.name}", form=config.log_format, level=config.log_level)
-    total = sum(one.records for one in found)
-    with bars.bar(f"replay {group.name}", total) as tell, stopped_by_signals() as stop:
-
-        def progress(now: Progress) -> None:
-            tell(now.done)
-            if stop.is_set():
-                job.stop()
-
-        job = SideJob(group, config, found, wanted, progress)
-        left: list[Any] = job.run()
-    said = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(job.outcomes.items())) or "nothing"
-    ended.append(f"{'done' if job.is_complete else 'interrupted'}: {said}")
-    print(f"{job.meant:,} records were read and meant: {said}.", file=sys.stderr)
-    if not job.is_complete:
-        print(
-            f"Interrupted, with {len(left):,} handlers that had not ended: the same command does the rest.",
-            file=sys.stderr,
-        )
-        raise typer.Exit(EXIT_UNFINISHED)

@@ -1,0 +1,99 @@
+"""What `offsetzero replay` shows before it does anything: the records, and how long they take."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from offsetzero.consumers.replaying.looking import Seen, Wanted
+    from offsetzero.consumers.replaying.spans import Span
+    from offsetzero.store.database import Connection
+
+
+def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: bool) -> None:
+    """The offsets of each partition, and what is known of their records.
+
+    Args:
+        found: the partitions.
+        seen: a look at them.
+        wanted: which records are meant.
+        to_end: whether the group goes on from there; else a side job ends at their end.
+    """
+    from offsetzero.cli import rows
+
+    columns = ("topic/partition", "from", "to", "records", "skipped" if to_end else "left to the group")
+    shown = [
+        [
+            f"{one.topic}/{one.partition}",
+            str(one.first),
+            str(max(one.first, one.end)),
+            str(one.records),
+            str(one.move.skipped if to_end else one.left),
+        ]
+        for one in found
+    ]
+    rows.show(columns, shown, right=set(columns[1:]))
+    about = "" if seen.is_whole else "about "
+    said = f"{seen.total:,} records"
+    if seen.first_ms is not None and seen.last_ms is not None:
+        said += f", written from {_time(seen.first_ms)} to {_time(seen.last_ms)}"
+    if not wanted.is_all:
+        said += f"; {about}{seen.scaled(seen.meant):,} of them are meant"
+    print(said, file=sys.stderr)
+    if seen.identities:
+        print(
+            f"{about.capitalize()}{seen.scaled(seen.done):,} of them have their outcome, and are not done again.",
+            file=sys.stderr,
+        )
+    else:
+        if seen.meant:
+            print("This group keeps no outcomes in a database: all of them are done again.", file=sys.stderr)
+    if any(one.left for one in found):
+        print("What lies beyond the group's own position it will read by itself.", file=sys.stderr)
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def estimate(seen: "Seen", rate: float | None, connection: "Connection | None", group: str) -> None:
+    """How long it takes at most.
+
+    Args:
+        seen: the records.
+        rate: how many a second, as it was stated.
+        connection: to the database with the group's outcomes; None where there is none.
+        group: its name, without a generation.
+    """
+    import psycopg
+
+    from offsetzero.store import replays
+    from offsetzero.store.script import run
+
+    if not seen.total:
+        return
+    source = "as stated"
+    if rate is None and connection is not None:
+        source = "as in the busiest minute of this group"
+        try:
+            with connection.transaction():
+                connection.execute("SET LOCAL statement_timeout = '5s'")
+                rate = run(connection, replays.busiest_minute(group))
+        except psycopg.errors.QueryCanceled:
+            rate = None
+    if rate is None:
+        print("How long it takes is not known: state what the group does in a second with --rate.", file=sys.stderr)
+        return
+    todo = seen.scaled(seen.meant - seen.done)
+    print(
+        f"About {_duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}); those that are not"
+        " done again take less.",
+        file=sys.stderr,
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"

@@ -1,0 +1,180 @@
+"""The ways in which `offsetzero replay` has records read once more, and what is written down about each."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import typer
+
+if TYPE_CHECKING:
+    from offsetzero.consumers.group import ConsumerGroup
+    from offsetzero.consumers.replaying.live import Told
+    from offsetzero.consumers.replaying.looking import Wanted
+    from offsetzero.consumers.replaying.spans import Span
+    from offsetzero.generation import Generation
+    from offsetzero.settings import Settings
+    from offsetzero.store.database import Connection
+    from offsetzero.store.replays import Way
+    from offsetzero.store.starts import Place
+
+EXIT_UNFINISHED = 4
+"""A side job was interrupted, a handler did not end in time, or not all partitions of a running group were moved."""
+
+
+@contextmanager
+def audited(
+    connection: "Connection | None",
+    group: str,
+    way: "Way",
+    who: str | None,
+    why: str,
+    asked: str,
+    found: "Sequence[Span]",
+) -> "Iterator[list[str]]":
+    """Write who does what and why, and how it ended: what the block has put into the list, else `done`."""
+    from offsetzero.cli import dlq_desk
+    from offsetzero.schemas.ids import uuid7
+    from offsetzero.store import replays
+    from offsetzero.store.script import run
+
+    ended: list[str] = []
+    if connection is None:
+        print("No database is named: nothing is written down about this.", file=sys.stderr)
+        yield ended
+        return
+    replay_id = UUID(str(uuid7()))
+    places = ", ".join(f"{one.topic}/{one.partition}: {one.first}-{max(one.first, one.end)}" for one in found)
+    records = sum(one.records for one in found)
+    run(connection, replays.begin(replay_id, group, way, dlq_desk.operator(who), why, asked, places, records))
+    try:
+        yield ended
+    except BaseException as error:
+        ended.append(str(error) or type(error).__name__)
+        raise
+    finally:
+        run(connection, replays.end(replay_id, "; ".join(ended) or replays.DONE))
+
+
+def move(config: "Settings", group: str, found: "Sequence[Span]") -> None:
+    """Give a stopped group other offsets."""
+    from offsetzero.consumers import reset
+
+    reset.apply(config, group, [one.move for one in found])
+    print(f"Done: {group} goes on there when it is started.", file=sys.stderr)
+
+
+def tell_members(
+    config: "Settings",
+    generation: "Generation",
+    found: "Sequence[Span]",
+    seconds: float,
+    connection: "Connection | None",
+    ended: list[str],
+) -> None:
+    """Have the members of a running group read from there, and show what became of it.
+
+    Args:
+        config: names the cluster.
+        generation: whose members.
+        found: the partitions.
+        seconds: that members may take.
+        connection: to the database, if there is one.
+        ended: is told how it went.
+    """
+    from offsetzero.cli import rows
+    from offsetzero.consumers.replaying import live
+    from offsetzero.consumers.replaying.live import Became
+    from offsetzero.store import positions
+    from offsetzero.store.script import run
+
+    said: set[Place] = set()
+
+    def ownerless(places: "Sequence[Place]") -> None:
+        if new := [place for place in places if place not in said]:
+            said.update(new)
+            shown = ", ".join(f"{topic}/{number}" for topic, number in new)
+            print(f"No member has {shown} now: waiting, {seconds:g} s in all.", file=sys.stderr)
+
+    told = live.replay(config, generation.name, found, seconds, ownerless)
+    kept = run(connection, positions.of_generation(generation)) if connection is not None else {}
+    shown = []
+    for one in told:
+        detail = one.detail
+        if one.became is not Became.APPLIED:
+            at = kept.get(one.span.place)
+            detail = _standing(one, at.offset if at is not None else None)
+        place = f"{one.span.topic}/{one.span.partition}"
+        shown.append([place, str(one.became), "" if one.offset is None else str(one.offset), detail])
+    rows.show(("topic/partition", "became", "reads from", "why"), shown, right={"reads from"})
+    counts = {became: sum(one.became is became for one in told) for became in Became}
+    summary = ", ".join(f"{count:,} {became}" for became, count in counts.items() if count)
+    ended.append("; ".join([summary, *(f"{row[0]}: {row[3]}" for row in shown if row[3])]))
+    if counts[Became.APPLIED] == len(told):
+        print(f"Done: {generation.name} reads from there, and was not stopped.", file=sys.stderr)
+        return
+    print(f"Partitions: {summary}. Those that were applied read from there.", file=sys.stderr)
+    raise typer.Exit(EXIT_UNFINISHED)
+
+
+def _standing(one: "Told", kept: int | None) -> str:
+    """Where a partition is of which nobody has said that it was moved."""
+    from offsetzero.consumers.replaying.live import Became
+
+    why = one.detail or ("no member has answered" if one.became is Became.NO_ANSWER else "")
+    name, at = ("the database has", kept) if kept is not None else ("Kafka has", one.committed)
+    if at is None:
+        return f"{why}; no position is known of it"
+    before = one.span.committed
+    if at == one.span.first != before:
+        return f"{why}; {name} its position at {at}: it was set back, and is read from there by who has it next"
+    moved = "as before" if at == before else f"it was {before}" if before is not None else "the first"
+    return f"{why}; {name} its position at {at}, {moved}"
+
+
+def run_job(
+    config: "Settings",
+    group: "ConsumerGroup",
+    generation: "Generation",
+    found: "Sequence[Span]",
+    wanted: "Wanted",
+    ended: list[str],
+) -> None:
+    """Run the handlers of a group over the records, beside it.
+
+    Args:
+        config: names the servers.
+        group: the declaration.
+        generation: whose outcomes and retry topics are those of the job.
+        found: the partitions.
+        wanted: which records are meant.
+        ended: is told how it went.
+    """
+    from offsetzero import logs
+    from offsetzero.cli import bars
+    from offsetzero.cli.dlq_bar import stopped_by_signals
+    from offsetzero.consumers.replaying.job import Progress, SideJob
+
+    logs.configure(process=f"replay-{group.name}", form=config.log_format, level=config.log_level)
+    total = sum(one.records for one in found)
+    with bars.bar(f"replay {group.name}", total) as tell, stopped_by_signals() as stop:
+
+        def progress(now: Progress) -> None:
+            tell(now.done)
+            if stop.is_set():
+                job.stop()
+
+        job = SideJob(
+            group, config, found, wanted, progress, generation=generation.number if group.projection else None
+        )
+        left: list[Any] = job.run()
+    said = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(job.outcomes.items())) or "nothing"
+    ended.append(f"{'done' if job.is_complete else 'interrupted'}: {said}")
+    print(f"{job.meant:,} records were read and meant: {said}.", file=sys.stderr)
+    if not job.is_complete:
+        print(
+            f"Interrupted, with {len(left):,} handlers that had not ended: the same command does the rest.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(EXIT_UNFINISHED)
