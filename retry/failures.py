@@ -67,7 +67,8 @@ class Failure(FailedHandling):
         detail: one sentence for people; users see it in their runs, so no personal text and nothing internal.
         retry_after: seconds that must pass before another try, where the other side said so; at most a day counts.
         provider: who refused, where it is a provider that others call, too.
-        internal: what only operators may see, in logs and dead letters: the text of a foreign exception.
+        internal: what only operators may see, in logs: the text of a foreign exception. Dead letters have it where it
+            tells of systems (`offsetzero.retry.traces`): they are kept for ever, and it may quote what was worked on.
 
     Text is cleaned and cut here, once: it goes into headers, logs and the database, which refuse NUL and lone
     surrogates, and a 2 MB reason would make a dead letter too large.

@@ -16,6 +16,7 @@ from typing import TypeAlias, cast
 from confluent_kafka import Message
 
 from offsetzero.errors import DecodeError
+from offsetzero.retry import traces
 from offsetzero.retry.failures import Failure, FailureClass, Trace
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
@@ -164,7 +165,7 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         "oz_fingerprint": trace.fingerprint,
     }
     room = MAX_BYTES - size_of(kept) - size_of(_encoded(ours))
-    if detail := _cut(failure.internal or failure.detail, min(_DETAIL_BYTES, room - len("oz_detail"))):
+    if detail := _cut(traces.text(failure), min(_DETAIL_BYTES, room - len("oz_detail"))):
         ours["oz_detail"] = detail
         room -= size_of(_encoded({"oz_detail": detail}))
     if stack := _cut(trace.stack, min(_STACK_BYTES, room - len("oz_stack")), tail=True):
@@ -190,7 +191,7 @@ def trace_of(failure: Failure) -> Trace:
     """What dead letters show of a failure's traceback; the stack is that of a bug, and empty for all others."""
     stack = ""
     if failure.failure_class is FailureClass.BUG and failure.__cause__ is not None:
-        stack = _cut(_stack(failure.__cause__), _STACK_BYTES, tail=True)
+        stack = _cut(traces.stack(failure.__cause__), _STACK_BYTES, tail=True)
     return Trace(fingerprint(failure), stack)
 
 
@@ -217,13 +218,6 @@ def fingerprint(failure: Failure) -> str:
             for frame in traceback.extract_tb(failure.__cause__.__traceback__)
         ]
     return hashlib.sha256(re.sub(r"\d+", "0", "|".join(parts)).encode()).hexdigest()[:16]
-
-
-def _stack(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except Exception:  # its text cannot be shown; where it came from can
-        return "".join(traceback.format_tb(error.__traceback__))
 
 
 def _cut(text: str, limit: int, *, tail: bool = False) -> str:

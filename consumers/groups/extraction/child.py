@@ -1,13 +1,13 @@
 """The process that reads one document: enters the sandbox, reads, says what it found, ends."""
 
 import os
-import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
 from offsetzero.consumers.groups.documents.pages import Reader
 from offsetzero.consumers.groups.extraction import results, sandbox
 from offsetzero.consumers.groups.extraction.sandbox import Limits, Network
+from offsetzero.retry import traces
 from offsetzero.retry.failures import Bug, Failure, Permanent
 
 _MAX_SAID = 500  # characters of an unexpected error's message
@@ -56,8 +56,8 @@ def _answer(file: int, content_type: str, readers: Mapping[str, Reader]) -> byte
         return results.of_failure(failure)
     except Exception as error:  # a fault of ours, told with its stack
         said = f"{type(error).__name__}: {error}"[:_MAX_SAID]
-        stack = "".join(traceback.format_exception(error))[-_MAX_STACK:]
-        return results.of_failure(Bug(type(error).__name__, said), stack)
+        bug = Bug(type(error).__name__, "an unexpected error; operators see it in the log", internal=said)
+        return results.of_failure(bug, traces.stack(error)[-_MAX_STACK:])
 
 
 def _write(output: int, answer: bytes) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from offsetzero.consumers.groups.documents.pages import MAX_CHARACTERS, Extracted, Page
 from offsetzero.retry.failures import Bug, Failure, FailureClass, Permanent, Poison
+from offsetzero.retry.traces import Elsewhere
 
 MAX_OUTPUT = 4 * MAX_CHARACTERS + 16 * 1024 * 1024
 """Bytes of an answer: every character in UTF-8, and room for half a million pages."""
@@ -20,8 +21,8 @@ _MAX_DETAIL = 2_000  # characters
 _MAX_WARNINGS = 20
 
 
-class ReaderFault(Exception):
-    """An exception in a reader's process; its text is the stack there."""
+class ReaderFault(Elsewhere):
+    """An exception in a reader's process; its text is the stack there, without what the document made it say."""
 
 
 def of_text(found: Extracted) -> bytes:
@@ -31,11 +32,12 @@ def of_text(found: Extracted) -> bytes:
 
 
 def of_failure(failure: Failure, stack: str = "") -> bytes:
-    """A failure as an answer; `stack` is for the log."""
+    """A failure as an answer, with the stack of a fault of ours."""
     said = {
         "failure": failure.failure_class.value,
         "reason": failure.reason,
         "detail": failure.detail,
+        "internal": failure.internal,
         "stack": stack,
     }
     return json.dumps(said).encode()
@@ -67,7 +69,8 @@ def read(answer: bytes, too_much_memory: Failure) -> Extracted:
 
 
 def _failure(said: dict[str, Any]) -> Failure:
-    failure = _CLASSES[said["failure"]](_text(said["reason"])[:100], _text(said["detail"])[:_MAX_DETAIL])
+    reason, detail, internal = (_text(said[name])[:_MAX_DETAIL] for name in ("reason", "detail", "internal"))
+    failure = _CLASSES[said["failure"]](reason, detail, internal=internal)
     if stack := _text(said["stack"]):
         failure.__cause__ = ReaderFault("\n" + stack)
     return failure
