@@ -15,7 +15,7 @@ audit = ConsumerGroup("audit")
 def tables(connection: Connection) -> None:
     """Make what the handlers write to, before the first record."""
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS audit_lines (at timestamptz, tenant text, name text, size_bytes bigint)"
+        "CREATE TABLE IF NOT EXISTS audit_lines (at timestamptz, tenant text, document_id uuid, size_bytes bigint)"
     )
 
 
@@ -24,6 +24,6 @@ def note(event: DocumentUploaded, ctx: Context) -> None:
     """Add a line, in the transaction that marks the event as handled: it is there once, whatever comes twice."""
     ctx.connection.execute(
         "INSERT INTO audit_lines VALUES (%s, %s, %s, %s)",
-        (event.uploaded_at, event.tenant_id, event.name, event.size_bytes),
+        (event.uploaded_at, event.tenant_id, event.document_id, event.size_bytes),
     )
-    ctx.log.info("noted", name=event.name)
+    ctx.log.info("noted", document_id=str(event.document_id))

@@ -7,12 +7,16 @@ from offsetzero.schemas.event import Event
 
 
 class DocumentUploaded(Event, type="document.uploaded", key="document_id"):
-    """A document was stored and waits to be worked on. Its content is at `uri` (claim check)."""
+    """A document was stored and waits to be worked on. Its content is at `uri` (claim check).
+
+    What an event says stays in the log for ever, so it says nothing personal. `name` is empty since contract v2: people
+    put themselves into names of files. It is in the table `documents` and in `GET /documents/{id}`, until it is erased.
+    """
 
     document_id: UUID
     tenant_id: str
     run_id: UUID
-    name: str
+    name: str = ""
     content_type: str
     uri: str
     size_bytes: int

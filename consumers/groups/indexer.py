@@ -6,11 +6,11 @@ from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.groups.documents import chunks, languages
 from offsetzero.consumers.groups.documents.cleaning import clean_line
-from offsetzero.consumers.groups.documents.load import DELETED, load
+from offsetzero.consumers.groups.documents.load import DELETED, document_of, load
 from offsetzero.consumers.groups.documents.pages import Extracted
 from offsetzero.consumers.projection import Projection
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
-from offsetzero.store import index
+from offsetzero.store import documents, index
 from offsetzero.store.script import run
 
 group = ConsumerGroup("indexer", step=True, projection=Projection(index.TABLES))
@@ -43,7 +43,9 @@ def add(event: DocumentUploaded, ctx: Context) -> None:
         ctx.warn(DELETED)
         return
     found, language, pieces = prepared.found, prepared.language, prepared.pieces
-    name = clean_line(event.name)[:255]
+    # Names are not in the log, which is for ever; only who publishes documents of another kind may have them there.
+    known = run(ctx.connection, documents.name(event.document_id))
+    name = clean_line(event.name if known is None else known)[:255]
     stored = index.put(event.document_id, event.tenant_id, name, len(found.pages), pieces, language)
     if not run(ctx.connection, stored):
         ctx.warn(DELETED)
@@ -63,3 +65,10 @@ def add(event: DocumentUploaded, ctx: Context) -> None:
 def remove(event: DocumentDeleted, ctx: Context) -> None:
     """Remove its chunks; an upload that is handled later finds the mark and stays out."""
     run(ctx.connection, index.remove(event.document_id, event.tenant_id))
+
+
+@group.tombstone
+def remove_by_key(key: str | None, ctx: Context) -> None:
+    """A tombstone says the same, by its key."""
+    if (document_id := document_of(key)) is not None:
+        run(ctx.connection, index.remove(document_id, ctx.meta.tenant_id or ""))

@@ -4,7 +4,7 @@ import asyncio
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.groups.documents.load import DELETED, load
+from offsetzero.consumers.groups.documents.load import DELETED, document_of, load
 from offsetzero.consumers.groups.summaries import Summary, local, provider
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.store import summaries
@@ -62,3 +62,10 @@ def store(event: DocumentUploaded, ctx: Context) -> None:
 def remove(event: DocumentDeleted, ctx: Context) -> None:
     """Remove the summary; an upload that is handled later finds the mark and stays out."""
     run(ctx.connection, summaries.remove(event.document_id, event.tenant_id))
+
+
+@group.tombstone
+def remove_by_key(key: str | None, ctx: Context) -> None:
+    """A tombstone says the same, by its key."""
+    if (document_id := document_of(key)) is not None:
+        run(ctx.connection, summaries.remove(document_id, ctx.meta.tenant_id or ""))

@@ -5,11 +5,12 @@ from uuid import UUID
 import obstore.exceptions
 
 from offsetzero import logs
+from offsetzero.api import erasing
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Services
 from offsetzero.api.uploads import Upload
 from offsetzero.producers import outbox
-from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
+from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.ids import uuid7
 from offsetzero.store import documents, runs
 from offsetzero.store.documents import Document, Intake
@@ -32,9 +33,9 @@ async def take_in(services: Services, tenant_id: str, upload: Upload) -> tuple[I
     if before is not None and not before.ended_badly:
         return before, False
     document = _describe(services, tenant_id, upload, before.document_id if before else uuid7())
-    await _put(services, document, upload)
     if before is not None:
-        return await _again(services, document, before)
+        return await _again(services, document, before, upload)
+    await _put(services, document, upload)
     intake = await _commit(services, document)
     if intake.document_id != document.id:
         await _discard(services, document)
@@ -43,19 +44,20 @@ async def take_in(services: Services, tenant_id: str, upload: Upload) -> tuple[I
 
 
 async def take_out(services: Services, tenant_id: str, document_id: UUID) -> None:
-    """Delete a document: marked at once, gone from the projections when the groups have handled the event.
+    """Erase a document: what we know of it is gone when this returns, or nothing is.
 
     Raises:
-        Problem: 404.
+        Problem: 404; 503, the object store does not remove the content.
     """
-    deleted_at = services.clock.now()
+    erased = erasing.erase(tenant_id, document_id, services.clock.now(), source=services.settings.source)
     async with services.pool.connection() as connection:
-        document = await arun(connection, documents.delete(tenant_id, document_id, deleted_at))
+        document = await arun(connection, erased)
         if document is None:
             raise not_found("document")
-        event = DocumentDeleted(document_id=document_id, tenant_id=tenant_id, deleted_at=deleted_at)
-        await outbox.add_async(connection, event, source=services.settings.source, sequence=document.version)
-    await _discard(services, document)
+        try:  # before the commit: what cannot be removed is not said to be erased
+            await services.objects.delete(services.objects.key(document.uri))
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise _store_away("removed", error) from error
 
 
 def _describe(services: Services, tenant_id: str, upload: Upload, document_id: UUID) -> Document:
@@ -64,7 +66,7 @@ def _describe(services: Services, tenant_id: str, upload: Upload, document_id: U
         tenant_id=tenant_id,
         name=upload.name,
         content_type=upload.content_type,
-        uri=services.objects.uri(_key(tenant_id, document_id)),
+        uri=services.objects.uri(erasing.key_of(tenant_id, document_id)),
         size_bytes=upload.size_bytes,
         sha256=upload.sha256,
         version=1,
@@ -72,19 +74,19 @@ def _describe(services: Services, tenant_id: str, upload: Upload, document_id: U
     )
 
 
-def _key(tenant_id: str, document_id: UUID) -> str:
-    return f"documents/{tenant_id}/{document_id}"
-
-
 async def _put(services: Services, document: Document, upload: Upload) -> None:
-    key = _key(document.tenant_id, document.id)
+    key = erasing.key_of(document.tenant_id, document.id)
     upload.file.seek(0)
     try:
         await services.objects.put(key, upload.file)
     except (obstore.exceptions.BaseError, OSError) as error:
-        log.error("object not stored", key=key, error=str(error))
-        headers = {"Retry-After": "5"}
-        raise Problem(503, "object-store-unavailable", "the document could not be stored", headers=headers) from error
+        raise _store_away("stored", error) from error
+
+
+def _store_away(what: str, error: Exception) -> Problem:
+    log.error(f"object not {what}", error=str(error))
+    headers = {"Retry-After": "5"}
+    return Problem(503, "object-store-unavailable", f"the document could not be {what}", headers=headers)
 
 
 async def _commit(services: Services, document: Document) -> Intake:
@@ -95,20 +97,27 @@ async def _commit(services: Services, document: Document) -> Intake:
             in_doubt = True  # from here on a failure may be one of the answer to a COMMIT that took place
     except BaseException:
         if in_doubt:
-            log.error("commit in doubt, object kept", key=_key(document.tenant_id, document.id))
+            log.error("commit in doubt, object kept", key=erasing.key_of(document.tenant_id, document.id))
         else:
             await _discard(services, document)
         raise
     return intake
 
 
-async def _again(services: Services, document: Document, before: Intake) -> tuple[Intake, bool]:
-    """Give a document another run. Whatever fails here, its object stays: it had one before, of the same bytes."""
-    try:
-        return await services.run(_restart(document, before, services))
-    except Problem:
-        await _discard(services, document)  # a deletion may have looked for the object before it was put again
-        raise
+async def _again(services: Services, document: Document, before: Intake, upload: Upload) -> tuple[Intake, bool]:
+    """Give a document another run; of many uploads at once one does, in place of the run that was seen to have failed.
+
+    Its object is put while the document's row is held: nothing that is interrupted leaves one behind an erasure.
+    Whatever fails here, the object stays: it had one before, of the same bytes.
+    """
+    async with services.pool.connection() as connection:
+        newest = await arun(connection, _held(document))
+        if newest is None:
+            raise _deleted()
+        if newest.run_id != before.run_id:
+            return newest, False
+        await _put(services, document, upload)
+        return await arun(connection, _restart(document, services)), True
 
 
 def _record(document: Document, services: Services) -> Script[Intake]:
@@ -120,17 +129,15 @@ def _record(document: Document, services: Services) -> Script[Intake]:
     return (yield from _start(document, services))
 
 
-def _restart(document: Document, before: Intake, services: Services) -> Script[tuple[Intake, bool]]:
-    """Start a run in place of the one that was seen to have ended badly; of many uploads at once one does."""
-    newest = None
-    if (yield from documents.lock(document.tenant_id, document.id)):
-        newest = yield from documents.find_intake(document.tenant_id, document.sha256)
-    if newest is None:
-        raise _deleted()
-    if newest.run_id != before.run_id:
-        return newest, False
+def _held(document: Document) -> Script[Intake | None]:
+    if not (yield from documents.lock(document.tenant_id, document.id)):
+        return None
+    return (yield from documents.find_intake(document.tenant_id, document.sha256))
+
+
+def _restart(document: Document, services: Services) -> Script[Intake]:
     renewed = yield from documents.renew(document)
-    return (yield from _start(renewed, services)), True
+    return (yield from _start(renewed, services))
 
 
 def _start(document: Document, services: Services) -> Script[Intake]:
@@ -140,7 +147,6 @@ def _start(document: Document, services: Services) -> Script[Intake]:
         document_id=document.id,
         tenant_id=document.tenant_id,
         run_id=run_id,
-        name=document.name,
         content_type=document.content_type,
         uri=document.uri,
         size_bytes=document.size_bytes,
@@ -156,7 +162,7 @@ def _deleted() -> Problem:
 
 
 async def _discard(services: Services, document: Document) -> None:
-    key = _key(document.tenant_id, document.id)
+    key = erasing.key_of(document.tenant_id, document.id)
     try:
         await services.objects.delete(key)
     except (obstore.exceptions.BaseError, OSError) as error:

@@ -36,6 +36,7 @@ _MAP = {
     "relay": _Entry("serve:relay", "Publish what services wrote into the outbox table", _RUN),
     "migrate": _Entry("serve:migrate", "Bring the database to this version's tables", _RUN),
     "keys": _Entry("keys:app", "API keys of tenants: create, list, revoke", _RUN),
+    "erase": _Entry("erase:erase", "Erase a document, or all documents of a tenant", _RUN),
     "publish": _Entry("publish:publish", "Append one event to the log", _LOG),
     "topics": _Entry("topics:app", "Declared and existing topics: plan, apply, list, describe", _LOG),
     "log": _Entry("log:app", "Records decoded, and kept: show, tail, export, import, archive", _LOG),

@@ -139,9 +139,11 @@ def of_tenant(tenant_id: str, *, limit: int, before: UUID | None = None) -> Scri
         (tenant_id,),
     )
     listed = yield (
-        "SELECT document_id, name, content_type, size_bytes, uploaded_at FROM catalogue_documents"
-        " WHERE tenant_id = %s AND deleted_at IS NULL AND (%s::uuid IS NULL OR document_id < %s)"
-        " ORDER BY document_id DESC LIMIT %s",
+        # Names are not in the log, which is for ever; only who publishes documents of another kind may have them there.
+        "SELECT c.document_id, coalesce(d.name, c.name), c.content_type, c.size_bytes, c.uploaded_at"
+        " FROM catalogue_documents c LEFT JOIN documents d ON d.id = c.document_id"
+        " WHERE c.tenant_id = %s AND c.deleted_at IS NULL AND (%s::uuid IS NULL OR c.document_id < %s)"
+        " ORDER BY c.document_id DESC LIMIT %s",
         (tenant_id, before, before, limit),
     )
     ((count, size),) = rows

@@ -107,23 +107,74 @@ def renew(document: Document) -> Script[Document]:
 
 
 def delete(tenant_id: str, document_id: UUID, deleted_at: datetime) -> Script[Document | None]:
-    """Mark a document as deleted.
+    """Mark a document as deleted, and forget its name.
 
     Returns:
         It, with its new version; None when there was none.
     """
     rows = yield (
-        "UPDATE documents SET deleted_at = %s, version = version + 1 "  # noqa: S608
+        "UPDATE documents SET deleted_at = %s, version = version + 1, name = '' "  # noqa: S608
         f"WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL RETURNING {_COLUMNS}",
         (deleted_at, document_id, tenant_id),
     )
     return _document(rows[0]) if rows else None
 
 
-def is_deleted(document_id: UUID) -> Script[bool]:
-    """Whether a document was deleted; False for one that never was here."""
-    rows = yield "SELECT 1 FROM documents WHERE id = %s AND deleted_at IS NOT NULL", (document_id,)
+def tenant_of(document_id: UUID) -> Script[str | None]:
+    """Whose document it is, or was; None when it never was here."""
+    rows = yield "SELECT tenant_id FROM documents WHERE id = %s", (document_id,)
+    return str(rows[0][0]) if rows else None
+
+
+def living(tenant_id: str, limit: int) -> Script[list[UUID]]:
+    """Some of a tenant's documents that are not deleted; none when none is left."""
+    rows = yield "SELECT id FROM documents WHERE tenant_id = %s AND deleted_at IS NULL LIMIT %s", (tenant_id, limit)
+    return [row[0] for row in rows]
+
+
+def is_living(document_id: UUID) -> Script[bool]:
+    """Whether there is such a document, and it is not deleted."""
+    rows = yield "SELECT 1 FROM documents WHERE id = %s AND deleted_at IS NULL", (document_id,)
     return bool(rows)
+
+
+def amount(tenant_id: str) -> Script[tuple[int, int]]:
+    """How many documents a tenant has, and their bytes."""
+    rows = yield (
+        "SELECT count(*), coalesce(sum(size_bytes), 0)::bigint FROM documents "
+        "WHERE tenant_id = %s AND deleted_at IS NULL",
+        (tenant_id,),
+    )
+    return int(rows[0][0]), int(rows[0][1])
+
+
+def find_deleted(tenant_id: str, document_id: UUID) -> Script[Document | None]:
+    """A tenant's document that was deleted, and holds it until the transaction ends; None when there is none."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM documents WHERE id = %s AND tenant_id = %s AND deleted_at IS NOT NULL "  # noqa: S608
+        "FOR NO KEY UPDATE",
+        (document_id, tenant_id),
+    )
+    return _document(rows[0]) if rows else None
+
+
+def is_deleted(document_id: UUID, *, wait: bool = False) -> Script[bool]:
+    """Whether a document was deleted; False for one that never was here.
+
+    Args:
+        wait: for a deletion that is under way.
+    """
+    rows = yield (
+        f"SELECT deleted_at IS NOT NULL FROM documents WHERE id = %s{' FOR SHARE' if wait else ''}",  # noqa: S608
+        (document_id,),
+    )
+    return bool(rows and rows[0][0])
+
+
+def name(document_id: UUID) -> Script[str | None]:
+    """What a document is called; None for one that never was here. Empty once it is erased."""
+    rows = yield "SELECT name FROM documents WHERE id = %s", (document_id,)
+    return str(rows[0][0]) if rows else None
 
 
 def _document(row: tuple[object, ...]) -> Document:

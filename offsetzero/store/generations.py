@@ -63,6 +63,11 @@ def enter(generation: Generation) -> Script[Standing | None]:
     return Standing(*rows[0]) if rows else None
 
 
+def stay(group: str) -> Script[None]:
+    """Have none of a group's generations dropped, and its pointer where it is, until the transaction ends."""
+    yield _ENTER, (LOCK, group)
+
+
 def read(group: str) -> Script[int]:
     """Begin to read a projection: its tables are found by their names until the transaction ends.
 

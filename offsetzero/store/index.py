@@ -5,9 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from offsetzero.store import wording
+from offsetzero.generation import Generation
+from offsetzero.store import generations, wording
 from offsetzero.store.languages import LANGUAGES, SIMPLE, configuration
 from offsetzero.store.script import Script
+
+GROUP = "indexer"
+"""Whose projection it is."""
 
 # A removed document keeps its row, so that a late upload does not bring it back. `words` is made with the language's
 # configuration.
@@ -110,6 +114,19 @@ def remove(document_id: UUID, tenant_id: str) -> Script[None]:
         (document_id, tenant_id),
     )
     yield "DELETE FROM chunks WHERE document_id = %s", (document_id,)
+
+
+def remove_everywhere(document_id: UUID, tenant_id: str) -> Script[None]:
+    """Remove a document from every generation there is, also from those that nobody works for at present."""
+    yield from generations.stay(GROUP)
+    (path,) = (yield "SELECT current_setting('search_path')", ())[0]
+    for number in (yield from generations.numbers(GROUP)):
+        yield (
+            "SELECT set_config('search_path', quote_ident(%s) || ', ' || %s, true)",
+            (Generation(GROUP, number).schema, path),
+        )
+        yield from remove(document_id, tenant_id)
+    yield "SELECT set_config('search_path', %s, true)", (path,)
 
 
 def is_removed(document_id: UUID) -> Script[bool]:

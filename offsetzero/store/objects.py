@@ -1,5 +1,6 @@
 """The object store: content of documents stays out of the log, events carry its URI (claim check)."""
 
+from datetime import datetime
 from functools import lru_cache
 from typing import IO
 
@@ -82,9 +83,15 @@ class Objects:
         except FileNotFoundError:
             return
 
-    def keys(self, prefix: str) -> list[str]:
-        """The keys that begin with a prefix of whole folders, in order."""
-        return sorted(meta["path"] for page in obstore.list(self._store, prefix) for meta in page)
+    def keys(self, prefix: str, *, before: datetime | None = None) -> list[str]:
+        """The keys that begin with a prefix of whole folders, in order.
+
+        Args:
+            prefix: the folders.
+            before: only of objects that were written before that time.
+        """
+        found = (meta for page in obstore.list(self._store, prefix) for meta in page)
+        return sorted(meta["path"] for meta in found if before is None or meta["last_modified"] < before)
 
     def download(self, uri: str, file: IO[bytes], limit: int) -> None:
         """Write an object to a file, a megabyte at a time.
@@ -100,7 +107,7 @@ class Objects:
             ObjectTooLarge: it is larger than the limit.
         """
         try:
-            found = obstore.get(self._store, self._key(uri))
+            found = obstore.get(self._store, self.key(uri))
         except FileNotFoundError as error:
             raise ObjectMissing(f"{uri}: no such object") from error
         size = found.meta["size"]
@@ -109,7 +116,12 @@ class Objects:
         for chunk in found.stream(min_chunk_size=_CHUNK):
             file.write(chunk)
 
-    def _key(self, uri: str) -> str:
+    def key(self, uri: str) -> str:
+        """The key of a URI.
+
+        Raises:
+            ObjectMissing: it is not of this store.
+        """
         key = uri.removeprefix(self._url + "/")
         if key == uri or any(part in ("", ".", "..") for part in key.split("/")):
             raise ObjectMissing(f"{uri}: not an object of this store ({self._url})")

@@ -280,6 +280,7 @@ dead_letters = Table(
     PrimaryKeyConstraint("topic_id", "partition", "place"),
     Index("ix_dead_letters_failed_at", "failed_at"),
     Index("ix_dead_letters_group_name_event_id", "group_name", "event_id"),
+    Index("ix_dead_letters_key", "key", postgresql_using="hash"),  # a key may be too long for a B-tree
 )
 
 # How far each dead-letter topic is in the ledger, written in the transaction of its rows. By the topic's id: one that
@@ -362,6 +363,21 @@ replays = Table(
     Column("ended_at", _Time),
     Column("ended", Text),
     CheckConstraint("way IN ('offsets', 'live', 'job')", name="way"),
+)
+
+# The audit of operators who erase: whose documents, who, why. Without a document it means all of a tenant.
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("document_id", Uuid),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("documents", BigInteger, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    Column("ended_at", _Time),
+    Column("ended", Text),
 )
 
 # What all processes know together of a provider that handlers call: breaker, rate, permits, as one value

@@ -143,6 +143,8 @@ def test_a_deletion_at_the_same_time_wins_and_leaves_no_object(api: Api) -> None
     url = api.settings.database_url.get_secret_value()
     with ThreadPoolExecutor(1) as thread, psycopg.connect(url) as connection:
         connection.execute("UPDATE documents SET deleted_at = now(), version = version + 1")
+        for stored in api.objects():  # as a deletion does, before its commit
+            stored.unlink()
         upload = thread.submit(_upload, api)
         wait_until(
             lambda: api.rows(

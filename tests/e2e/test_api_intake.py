@@ -46,7 +46,8 @@ def test_an_upload_is_an_object_a_run_and_an_event(api: Api) -> None:
     event = Codec().decode("document.uploaded", payload)
     assert isinstance(event, DocumentUploaded)
     assert event.uri == stored.as_uri()
-    assert (event.name, event.content_type, event.size_bytes) == ("Größe – 1.pdf", "application/pdf", len(PDF))
+    assert (event.name, event.content_type, event.size_bytes) == ("", "application/pdf", len(PDF))
+    assert api.rows("SELECT name FROM documents") == [("Größe – 1.pdf",)]
     assert event.sha256 == hashlib.sha256(PDF).hexdigest()
     assert (str(event.document_id), str(event.run_id)) == (answer["document_id"], answer["run_id"])
     assert (key, topic, headers["ce_tenantid"], headers["ce_runid"]) == (

@@ -47,7 +47,7 @@ def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path, monk
             said.append(done.stdout + done.stderr)
         elif "groups run" in text:
             group = pipeline.start(*text.split()[1:])
-            assert group.await_line("virus found")["name"] == "letter.txt"
+            assert group.await_line("virus found")["found"] == "Eicar-Test-Signature"
             assert group.await_line("caught up")["group"] == "virus"
     _, began, found, looked = said
     assert "1 passed" in began

@@ -81,7 +81,7 @@ def test_the_shelf_follows_the_log(
     deleted = DocumentDeleted(document_id=gone, tenant_id="acme", deleted_at=SYSTEM.now())
     before = _failed_by(group)
     with Publisher(settings) as publisher:
-        publisher.publish(uploaded(here, name="Here.PDF"), sequence=1)
+        publisher.publish(uploaded(here), sequence=1)
         publisher.publish(uploaded(gone), sequence=1)
         publisher.publish(deleted, sequence=2)
         publisher.publish(uploaded(forgotten), sequence=1)
@@ -89,11 +89,11 @@ def test_the_shelf_follows_the_log(
         # as after a retry: the deletion was handled first
         publisher.publish(deleted.model_copy(update={"document_id": early}), sequence=2)
         publisher.publish(uploaded(early), sequence=1)
-        publisher.publish(uploaded(name="no suffix"))
+        publisher.publish(uploaded().model_copy(update={"content_type": "unknown"}))
     with running(group):
         wait_until(lambda: sum(count for _, count in _outcomes(database)) == 8, what="all events are handled")
-    found = set(_rows(database, "SELECT document_id, name, kind, gone FROM shelf"))
-    assert found == {(here, "Here.PDF", "pdf", False), (gone, "a.pdf", "pdf", True), (early, "", "", True)}
+    found = set(_rows(database, "SELECT document_id, size, kind, gone FROM shelf"))
+    assert found == {(here, 1, "pdf", False), (gone, 1, "pdf", True), (early, 0, "", True)}
     # a Permanent in a group that is no step, as the page tells it
     assert _outcomes(database) == [("applied", 7), ("failed", 1)]
     assert _failed_by(group) - before == 1
@@ -195,8 +195,8 @@ def test_each_label_is_published_once_with_the_offset(
         before = _failed_by(group)
         with Publisher(settings) as publisher:
             for number in range(20):
-                publisher.publish(uploaded(name=str(number)), event_id=str(number))
-            publisher.publish(uploaded(name=" "), event_id="nameless")
+                publisher.publish(uploaded(), event_id=str(number))
+            publisher.publish(uploaded().model_copy(update={"size_bytes": 0}), event_id="empty")
         with running(group):
             wait_until(lambda: _is_done(settings, group), 60, what="all is committed")
     labels = read_all(settings, "labels")

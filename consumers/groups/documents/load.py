@@ -2,6 +2,7 @@
 
 import tempfile
 from typing import IO
+from uuid import UUID
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.groups.documents import formats
@@ -20,7 +21,7 @@ def load(event: DocumentUploaded, ctx: Context) -> Extracted | None:
     """Extract the text of a document, page by page.
 
     Returns:
-        None when the document was deleted: there is nothing to do.
+        None when the document was erased: there is nothing to do.
 
     Raises:
         Permanent: `unsupported-type`, `object-missing`, `too-large`, and what the readers raise.
@@ -35,14 +36,26 @@ def load(event: DocumentUploaded, ctx: Context) -> Extracted | None:
         raise Permanent("unsupported-type", f"no reader for {event.content_type[:100]!r}")
     # Without a name in the file system: nothing is left of it, however this process ends.
     with tempfile.TemporaryFile(prefix="offsetzero-") as file:
-        _fetch(event, ctx, file)
+        try:
+            _fetch(event, ctx, file)
+        except ObjectMissing as error:
+            with ctx.pool.connection() as connection:
+                if run(connection, documents.is_deleted(event.document_id, wait=True)):
+                    return None  # it is erased right now, the object first
+            raise Permanent("object-missing", str(error)) from error
         return shared.pool(ctx.settings.documents).read(found.content_type, file)
+
+
+def document_of(key: str | None) -> UUID | None:
+    """The document whose key a record has; None for a key that is no id of one."""
+    try:
+        return UUID(key) if key else None
+    except ValueError:
+        return None
 
 
 def _fetch(event: DocumentUploaded, ctx: Context, file: IO[bytes]) -> None:
     try:
         Objects(ctx.settings.objects).download(event.uri, file, ctx.settings.api.max_upload_bytes)
-    except ObjectMissing as error:
-        raise Permanent("object-missing", str(error)) from error
     except ObjectTooLarge as error:
         raise Permanent("too-large", str(error)) from error

@@ -105,10 +105,14 @@ async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> Doc
     status_code=204,
     operation_id="delete_document",
     summary="Delete a document",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found", "invalid-request", "object-store-unavailable"),
 )
 async def delete(document_id: UUID, tenant: Tenant, services: WithServices) -> None:
-    """Delete a document; it leaves search and summaries as soon as the groups have handled the event."""
+    """Delete a document for good: its content, name, summary and entries in the index are gone when this answers.
+
+    Its id, size and SHA-256 stay, and the ids of its runs with how they ended. Other groups remove what they have made
+    of it when they handle `document.deleted`.
+    """
     await intake.take_out(services, tenant, document_id)
 
 

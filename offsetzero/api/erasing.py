@@ -1,0 +1,111 @@
+"""Erase a document: what the API's DELETE does, and `offsetzero erase`."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from offsetzero.clock import SYSTEM, Clock
+from offsetzero.producers import outbox
+from offsetzero.schemas.documents import DocumentDeleted
+from offsetzero.settings import Settings
+from offsetzero.store import documents, erasure
+from offsetzero.store.database import Connection
+from offsetzero.store.documents import Document
+from offsetzero.store.objects import Objects
+from offsetzero.store.script import Script, run
+
+PAGE = 500
+GRACE = timedelta(hours=1)
+
+
+def key_of(tenant_id: str, document_id: UUID) -> str:
+    """Where the content of a document is in the object store."""
+    return f"documents/{tenant_id}/{document_id}"
+
+
+def erase(
+    tenant_id: str, document_id: UUID, at: datetime, *, source: str, again: bool = False
+) -> Script[Document | None]:
+    """Mark a document as deleted, tell all groups so, and erase what the database knows of it.
+
+    The caller removes the object before it commits: an erasure that is interrupted anywhere did not take place, and
+    is begun again. The row of the document is held meanwhile against uploads of the same content.
+
+    Args:
+        tenant_id: whose it is.
+        document_id: which.
+        at: now.
+        source: `ce_source` of the event.
+        again: also one that was deleted before.
+
+    Returns:
+        The document; None when there is none.
+    """
+    document = yield from documents.delete(tenant_id, document_id, at)
+    if document is not None:
+        event = DocumentDeleted(document_id=document_id, tenant_id=tenant_id, deleted_at=at)
+        yield from outbox.record(event, source=source, sequence=document.version)
+    elif again:
+        document = yield from documents.find_deleted(tenant_id, document_id)
+    if document is not None:
+        yield from erasure.erase(document_id, tenant_id)
+    return document
+
+
+class Eraser:
+    """Erases documents one by one, each in a transaction of its own with its object; for commands. It blocks.
+
+    Args:
+        connection: in autocommit mode.
+        settings: name the object store, and `ce_source` of the events.
+    """
+
+    def __init__(self, connection: Connection, settings: Settings, clock: Clock = SYSTEM) -> None:
+        self._connection = connection
+        self._source = settings.source
+        self._objects = Objects(settings.objects)
+        self._clock = clock
+
+    def document(self, tenant_id: str, document_id: UUID) -> bool:
+        """Erase a document, also one that was deleted before; False when there is none.
+
+        Raises:
+            ObjectMissing: its content is in another object store than the settings name; nothing was erased.
+            obstore.exceptions.BaseError: the object store does not remove it; nothing was erased.
+        """
+        with self._connection.transaction():
+            script = erase(tenant_id, document_id, self._clock.now(), source=self._source, again=True)
+            found = run(self._connection, script)
+            if found is not None:
+                self._objects.remove(self._objects.key(found.uri))
+        return found is not None
+
+    def tenant(self, tenant_id: str) -> Iterator[UUID]:
+        """Erase all documents of a tenant; yields each when it is done. Interrupted, the same call does the rest.
+
+        Raises:
+            ObjectMissing, obstore.exceptions.BaseError: as `document`.
+        """
+        while found := run(self._connection, documents.living(tenant_id, PAGE)):
+            for document_id in found:
+                self.document(tenant_id, document_id)
+                yield document_id
+
+    def leftovers(self, tenant_id: str, *, remove: bool) -> int:
+        """The objects of a tenant that belong to no document: of uploads that were killed before they were recorded.
+
+        Args:
+            tenant_id: whose.
+            remove: whether to remove them, or only to count. What is younger than an hour may still be recorded.
+        """
+        count, before = 0, self._clock.now() - GRACE
+        for key in self._objects.keys(f"documents/{tenant_id}", before=before):
+            try:
+                document_id = UUID(key.rpartition("/")[2])
+            except ValueError:
+                continue  # not one of ours
+            if not run(self._connection, documents.is_living(document_id)):
+                count += 1
+                if remove:
+                    self._objects.remove(key)
+        return count
