@@ -28,6 +28,7 @@ from offsetzero.topics.names import Names
 
 BATCH = 5_000
 MAX_TEXT = 1_000
+MAX_FINGERPRINT = 64  # ours have 16; it is in an index, and a B-tree takes no text of 2,700 bytes
 _MAX_MS = 253_402_300_799_000  # the last second of the year 9999
 
 
@@ -171,7 +172,7 @@ def entry_of(letter: DeadLetter, topic_id: str) -> Entry:
         failure=_stored(letter.failure),
         reason=_stored(letter.reason),
         detail=_stored(letter.detail),
-        fingerprint=_stored(letter.fingerprint),
+        fingerprint=_stored(letter.fingerprint[:MAX_FINGERPRINT]),
         attempt=hop.attempt,
         origin_topic_id=_stored(hop.origin.topic_id),
         origin_topic=_stored(hop.origin.topic),

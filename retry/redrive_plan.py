@@ -149,7 +149,7 @@ def discard(connection: Connection, action: Action) -> dict[int, bytes]:
         The keys of these by the letters' numbers; none, and the action has ended.
     """
     with connection.transaction():
-        held = run(connection, actions.held(action.id))
+        held = run(connection, actions.held(action))
         connection.execute(
             "UPDATE dead_letter_decisions SET done_at = now() WHERE action_id = %s AND done_at IS NULL "
             "AND number <> ALL (%s)",

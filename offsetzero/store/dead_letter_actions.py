@@ -68,7 +68,7 @@ def decide(action_id: UUID, which: Filter) -> Script[int]:
         "WITH taken AS (INSERT INTO dead_letter_decisions (topic_id, partition, place, action_id, number) "  # noqa: S608
         "SELECT l.topic_id, l.partition, l.place, %s, row_number() OVER "
         "(ORDER BY l.origin_offset, l.origin_topic_id, l.origin_partition, l.redrive_no, l.place)"
-        f"{FROM} WHERE d.action_id IS NULL AND {where} ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM taken",
+        f"{FROM} WHERE d.topic_id IS NULL AND {where} ON CONFLICT DO NOTHING RETURNING 1) SELECT count(*) FROM taken",
         (action_id, *parameters),
     )
     return int(rows[0][0])
@@ -100,15 +100,16 @@ def done(action_id: UUID, numbers: Sequence[int]) -> Script[None]:
     )
 
 
-def held(action_id: UUID) -> Script[dict[int, bytes]]:
+def held(action: Action) -> Script[dict[int, bytes]]:
     """The dead letters of an action that hold up their keys, by their numbers: the keys (table `holds`)."""
+    generation = Generation.named(action.group)
     rows = yield (
-        "SELECT d.number, h.key FROM dead_letter_decisions d "  # noqa: S608
+        "SELECT d.number, h.key FROM dead_letter_decisions d "
         "JOIN dead_letters l USING (topic_id, partition, place) "
-        f"JOIN holds h ON {of_its_generation('h')} AND h.topic_id = l.origin_topic_id "
+        "JOIN holds h ON h.group_name = %s AND h.generation = %s AND h.topic_id = l.origin_topic_id "
         "AND h.partition = l.origin_partition AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no "
         "WHERE d.action_id = %s AND d.done_at IS NULL",
-        (action_id,),
+        (generation.group, generation.number, action.id),
     )
     return dict(rows)
 

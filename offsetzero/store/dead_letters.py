@@ -152,15 +152,10 @@ class Filter:
                 list(self.kept.values()),
             )
         if self.free:
-            add("d.action_id IS NULL")
-        if self.status is Status.OPEN:
-            # As `_STATUS` says it; of a million the newest are found without a look at the others (20 ms, not 2.6 s).
-            add(
-                "NOT EXISTS (SELECT FROM dead_letter_decisions x WHERE x.topic_id = l.topic_id "
-                "AND x.partition = l.partition AND x.place = l.place AND x.done_at IS NOT NULL)"
-            )
-        elif self.status is not None:
-            add(f"d.done_at IS NOT NULL AND {_STATUS} = %s", self.status.value)
+            # On a column of the join: only that is an anti-join to PostgreSQL, with the right number of rows.
+            add("d.topic_id IS NULL")
+        if self.status is not None and not (self.free and self.status is Status.OPEN):
+            add(_IS[self.status])
         return " AND ".join(conditions), parameters
 
 
@@ -177,12 +172,26 @@ FROM = (
     " FROM dead_letters l LEFT JOIN dead_letter_decisions d USING (topic_id, partition, place)"
     " LEFT JOIN dead_letter_actions a ON a.id = d.action_id"
 )
+_APPLIED = (
+    f"EXISTS (SELECT FROM processed_events p WHERE {of_its_generation('p')}"
+    " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no >= l.redrive_no"
+    " AND p.outcome IN ('applied', 'stale'))"
+)
 _STATUS = (
     "CASE WHEN d.done_at IS NULL THEN 'open' WHEN a.kind = 'discard' THEN 'discarded'"
-    f" WHEN EXISTS (SELECT FROM processed_events p WHERE {of_its_generation('p')}"
-    " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no >= l.redrive_no"
-    " AND p.outcome IN ('applied', 'stale')) THEN 'resolved' ELSE 'redriven' END"
+    f" WHEN {_APPLIED} THEN 'resolved' ELSE 'redriven' END"
 )
+_OPEN = (
+    "NOT EXISTS (SELECT FROM dead_letter_decisions x WHERE x.topic_id = l.topic_id "
+    "AND x.partition = l.partition AND x.place = l.place AND x.done_at IS NOT NULL)"
+)
+_IS = {
+    Status.OPEN: _OPEN,
+    Status.DISCARDED: "d.done_at IS NOT NULL AND a.kind = 'discard'",
+    Status.RESOLVED: f"d.done_at IS NOT NULL AND a.kind <> 'discard' AND {_APPLIED}",
+    Status.REDRIVEN: f"d.done_at IS NOT NULL AND a.kind <> 'discard' AND NOT {_APPLIED}",
+}
+"""The cases of `_STATUS` as joins: of a million the newest open ones are found without a look at the others."""
 _OUTCOME = (
     "CASE WHEN d.done_at IS NOT NULL THEN (SELECT p.outcome FROM processed_events p"  # noqa: S608
     f" WHERE {of_its_generation('p')} AND p.source = l.source AND p.event_id = l.event_id"
@@ -248,7 +257,7 @@ def open_by_failure() -> Script[dict[str, dict[str, tuple[int, float]]]]:
     """By group and failure class: how many dead letters are open, and the age of the oldest in seconds."""
     rows = yield (
         "SELECT l.group_name, l.failure, count(*), extract(epoch FROM now() - min(l.failed_at))::float8 "  # noqa: S608
-        f"{FROM} WHERE d.done_at IS NULL GROUP BY 1, 2",
+        f"FROM dead_letters l WHERE {_OPEN} GROUP BY 1, 2",
         (),
     )
     found: dict[str, dict[str, tuple[int, float]]] = {}

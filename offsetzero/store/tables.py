@@ -281,6 +281,12 @@ dead_letters = Table(
     Index("ix_dead_letters_failed_at", "failed_at"),
     Index("ix_dead_letters_group_name_event_id", "group_name", "event_id"),
     Index("ix_dead_letters_key", "key", postgresql_using="hash"),  # a key may be too long for a B-tree
+    Index(
+        "ix_dead_letters_group_name_fingerprint",
+        "group_name",
+        "fingerprint",
+        postgresql_ops={"fingerprint": "text_pattern_ops"},
+    ),
 )
 
 # How far each dead-letter topic is in the ledger, written in the transaction of its rows. By the topic's id: one that

@@ -1,11 +1,12 @@
 """The ledger of dead letters in the real database."""
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import psycopg
 import pytest
 
-from offsetzero.store import dead_letters
+from offsetzero.store import dead_letter_actions, dead_letters
 from offsetzero.store.dead_letter_pages import pages
 from offsetzero.store.dead_letters import Filter, Status
 from offsetzero.store.script import run
@@ -56,3 +57,64 @@ def test_what_is_decided_while_pages_are_read_hides_no_other(connection: Connect
             ("00000000-0000-7000-8000-000000000001", *([one.at[part] for one in page] for part in range(3))),
         )
     assert len(seen) == len(set(seen)) == 396
+
+
+def test_a_status_chooses_those_that_are_shown_with_it(connection: Connection) -> None:
+    action = "00000000-0000-7000-8000-000000000002"
+    connection.execute(
+        "INSERT INTO dead_letter_actions (id, kind, group_name, who, why, chosen) "
+        "VALUES (%s, 'redrive', 'g0', '', '', '') ON CONFLICT DO NOTHING",
+        (action,),
+    )
+    connection.execute(
+        "INSERT INTO dead_letter_decisions SELECT topic_id, partition, place, %s, 1, "
+        "CASE WHEN partition < 2 THEN now() END FROM dead_letters WHERE place %% 3 = 1",
+        (action,),
+    )
+    connection.execute("DELETE FROM processed_events WHERE source = 's'")
+    for place, number, outcome in ((1, 1, "applied"), (4, 0, "stale"), (7, 1, "dead-lettered"), (10, 1, "failed")):
+        connection.execute(
+            "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome) "
+            "SELECT group_name, 1, source, event_id, %s, %s FROM dead_letters WHERE place = %s",
+            (number, outcome, place),
+        )
+    every = run(connection, dead_letters.find(Filter()))
+    assert {one.status for one in every} == set(Status)
+    for status in Status:
+        wanted = [one for one in every if one.status is status]
+        assert run(connection, dead_letters.find(Filter(status=status))) == wanted
+        assert run(connection, dead_letters.count(Filter(status=status))) == len(wanted)
+    free = Filter(status=Status.OPEN, free=True)
+    assert run(connection, dead_letters.find(free)) == [
+        one for one in every if one.status is Status.OPEN and one.action_id is None
+    ]
+    open_ = {"g0": 0, "g1": 0}
+    for one in every:
+        open_[one.entry.group_name] += one.status is Status.OPEN
+    found = run(connection, dead_letters.open_by_failure())
+    assert {group: count for group, rows in found.items() for count, _ in rows.values()} == open_
+
+
+def test_a_hold_is_that_of_the_generation_whose_dead_letter_it_is(connection: Connection) -> None:
+    connection.execute("DELETE FROM holds")
+    connection.execute("DELETE FROM dead_letter_decisions")
+    connection.execute("UPDATE dead_letters SET group_name = 'g1.g2' WHERE group_name = 'g1'")
+    connection.execute(
+        "INSERT INTO holds (group_name, generation, topic_id, partition, origin, key, redrive_no, hop) "
+        "SELECT 'g1', generation, 'S', origin_partition, origin_offset, convert_to('key ' || generation, 'UTF8'), 0, 0 "
+        "FROM dead_letters, generate_series(1, 2) AS generation WHERE origin_offset IN (1, 2, 3)"
+    )
+    action = "00000000-0000-7000-8000-000000000003"
+    connection.execute(
+        "INSERT INTO dead_letter_actions (id, kind, group_name, who, why, chosen) "
+        "VALUES (%s, 'discard', 'g1.g2', '', '', '') ON CONFLICT DO NOTHING",
+        (action,),
+    )
+    connection.execute(
+        "INSERT INTO dead_letter_decisions SELECT topic_id, partition, place, %s, origin_offset FROM dead_letters "
+        "WHERE origin_offset < 10 AND group_name = 'g1.g2'",
+        (action,),
+    )
+    begun = run(connection, dead_letter_actions.find(UUID(action)))
+    assert begun is not None
+    assert run(connection, dead_letter_actions.held(begun)) == {1: b"key 2", 3: b"key 2"}

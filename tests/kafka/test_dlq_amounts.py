@@ -67,10 +67,11 @@ def test_a_million_dead_letters_are_listed_quickly(
     for arguments in (
         ("list", "audit"),
         ("list", "audit", "--fingerprint", "f9"),
-        ("list", "audit", "--status", "redriven"),
+        *(("list", "audit", "--status", status) for status in ("redriven", "resolved", "discarded")),
         ("groups",),
         ("show", "audit", "event 4711"),
         ("redrive", "audit", "--all", "--dry-run"),
+        ("redrive", "audit", "--fingerprint", "f9", "--dry-run"),
     ):
         begun = time.monotonic()
         offsetzero("dlq", *arguments)

@@ -222,3 +222,9 @@ def test_nothing_that_a_record_holds_can_stop_the_ledger(
         stack=text(),
     )
     assert adding(letter) == 1
+
+
+def test_a_fingerprint_that_is_too_long_for_an_index_is_cut(adding: Callable[[DeadLetter], int]) -> None:
+    long = "".join(chr(0x1F300 + number % 700) for number in range(1_000))
+    letter = DeadLetter("g", 0, 1, 0, None, b"", [], Hop(Origin("T", "t", 0, 0)), None, "bug", "", "", long, "")
+    assert adding(letter) == 1
