@@ -54,6 +54,8 @@ class Record:
         "kept",
         "key",
         "lifted",
+        "lone",
+        "marked",
         "moved",
         "offset",
         "outgrown",
@@ -91,6 +93,8 @@ class Record:
         self.kept: Any = None
         self.broken = 0
         self.cleared = False  # work on it has ended without ending the process
+        self.marked = False  # the database knows that this member works on it
+        self.lone = False  # a member has died while it worked on it: it runs while nothing else does
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
         self.due: float | None = None  # monotonic seconds before which it may not run; the dispatcher's
         self.again_at = 0.0  # monotonic seconds before which its next try is of no use
@@ -109,6 +113,10 @@ class Record:
         """Remember what `prepare` returned, so that a transaction that must be repeated repeats only itself."""
         self.prepared = True
         self.kept = prepared
+
+    def clear(self) -> None:
+        """The work on it has ended without ending the process, and the database knows that."""
+        self.marked, self.cleared = False, True
 
     def free(self) -> None:
         """Let go of the payload: a done record stays known by its offset until those before it are done."""
@@ -318,6 +326,12 @@ class OwnedPartition:
         """The highest offset that is done or running, -1 for none: what comes behind it was not begun."""
         begun = next((one.offset for one in reversed(self._undone) if one.done or one.offset in running), -1)
         return max(begun, self._forgotten) if self._undone and self._undone[0].offset < self._forgotten else begun
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether records that may have ended the process of a member before this one are not done."""
+        lowest = self.committable() if self.suspects_end else None
+        return lowest is not None and lowest < self.suspects_end
 
     def forget_done(self, limit: int) -> None:
         """Let go of done records behind one that is not, once there may be more of them than of others.

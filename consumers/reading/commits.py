@@ -46,7 +46,8 @@ class Commits:
         Args:
             consumer: the member.
             stays: of which partitions.
-            leaving: whether they end now, in good order: then that is stored, too.
+            leaving: whether they end now, in good order: then that is stored, too, unless suspects are left to the
+                next owner.
         """
         if self._unanswered > 0:
             return
@@ -92,7 +93,7 @@ class Commits:
         offsets = []
         for stay in stays:
             offset = stay.committable()
-            leaves = leaving and stay.is_entered
+            leaves = leaving and stay.is_entered and not stay.has_suspects
             if offset is not None and (offset != stay.committed or leaves):
                 stay.committed = offset
                 stay.has_left = stay.has_left or leaves

@@ -20,6 +20,7 @@ from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names
 
 REVOKE_SECONDS = 5.0  # for what runs
+SUSPECTS = 2 * MAX_SPAN  # offsets that may have been begun: a marker of a transaction may follow each record
 CHECK_SECONDS = 2.0  # for the ids of topics, while a partition is being revoked
 LATE_SECONDS = 10.0  # for the facts about an offset that the broker has refused, or for the client to begin
 
@@ -242,10 +243,12 @@ class Membership:
         stay.name = facts.stay
         stay.kept = facts.kept.offset if facts.kept is not None else None
         if facts.died and not (stay.before and facts.start is not None and facts.start.stay == stay.before):
-            stay.suspects_end = min(facts.high, offset + MAX_SPAN)
+            stay.suspects_end = facts.high
+            if stay.topic not in self._retries:  # there no bound holds: the lowest may wait for a day
+                stay.suspects_end = min(facts.high, offset + SUSPECTS)
             if stay.suspects_end > offset:
                 log.warning(
-                    "the member before did not leave in good order: what it may have worked on runs one at a time",
+                    "a member did not leave in good order: each start of what it may have begun is marked",
                     group=self._group,
                     partition=str(stay),
                     offsets=f"{offset} to {stay.suspects_end - 1}",

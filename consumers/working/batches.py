@@ -81,7 +81,7 @@ class BatchHandling(RecordHandling):
     def _perform_all(self, work: "_Work", calls: Sequence[Call]) -> None:
         started = self._clock.monotonic()
         try:
-            if calls[0].record.is_suspect:  # then it is alone
+            if calls[0].record.is_suspect:  # then it is alone in the call
                 self._effects.begin(calls[0])
                 if work.is_over(calls[0]):
                     return
@@ -143,7 +143,7 @@ class _Work:
     def end(self, record: Record, ending: Ending) -> None:
         """Note how the work on a record ended."""
         if record.key is not None:
-            if ending is Ending.AGAIN:
+            if ending in (Ending.AGAIN, Ending.ALONE):
                 self._held.add(record.key)
             elif self._ordered and (record.moved is not None or (record.held and not record.lifted)):
                 self._left_for_retries.add((record.order, record.key))

@@ -15,7 +15,7 @@ from offsetzero.consumers.working.effects import MakeContext, Threads, argument_
 from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
 from offsetzero.consumers.working.owed import withhold
 from offsetzero.consumers.working.standing import Fence
-from offsetzero.consumers.working.transaction import checked, in_handler, own_database
+from offsetzero.consumers.working.transaction import NotBeside, checked, in_handler, own_database
 from offsetzero.producers import outbox
 from offsetzero.retry.failures import Cancelled, CrashLoop
 from offsetzero.settings import Settings
@@ -88,10 +88,12 @@ class DatabaseEffects:
         return verdict
 
     def leave(self, call: Call) -> None:
+        if not call.record.marked:
+            return
         try:
             with committing(self._pool) as connection:
                 run(connection, close_mark(call.identity))
-            call.record.cleared = True
+            call.record.clear()
         except (psycopg.Error, PoolTimeout) as error:  # a mark of this member is no crash, whoever finds an outcome
             if not is_away(error):
                 raise
@@ -100,13 +102,21 @@ class DatabaseEffects:
         """Have it known that this member begins with a suspect; False for one that has ended before.
 
         Raises:
+            NotBeside: one has died while it worked on it, among others perhaps.
             CrashLoop: too many have died of it.
         """
+        record = call.record
         with own_database(), committing(self._pool) as connection:
-            crashes = run(connection, open_mark(call.identity, self._member))
-        if crashes is not None and crashes >= MAX_CRASHES:
-            raise CrashLoop("crash-loop", f"the process died {crashes} times while this event was worked on")
-        return crashes is not None
+            mark = run(connection, open_mark(call.identity, self._member, alone=record.lone))
+        if mark is None:
+            return False
+        if not mark.is_own:
+            record.lone = True
+            raise NotBeside
+        record.marked = True
+        if mark.crashes >= MAX_CRASHES:
+            raise CrashLoop("crash-loop", f"the process died {mark.crashes} times while this event was worked on")
+        return True
 
     def perform(self, call: Call, ctx: Context) -> str:
         with own_database(), self._pool.connection() as connection, connection.transaction():
@@ -117,7 +127,7 @@ class DatabaseEffects:
                 checked(route_of(call).handler(argument_of(call), ctx))
             run(connection, complete(self._group, call, ctx, self._settings.source, standing))
             run(connection, self._fence.leave([call.record]))
-        call.record.cleared = True
+        call.record.clear()
         return Outcome.APPLIED.value
 
     async def perform_async(self, call: Call, ctx: Context) -> str:
@@ -136,7 +146,7 @@ class DatabaseEffects:
                     await route.handler(argument_of(call), ctx)
                 await arun(connection, complete(self._group, call, ctx, self._settings.source, standing))
                 await arun(connection, self._fence.leave([call.record]))
-        call.record.cleared = True
+        call.record.clear()
         return Outcome.APPLIED.value
 
     def perform_batch(self, calls: Sequence[Call], handler: Batch, context: MakeContext) -> list[str]:
@@ -186,5 +196,5 @@ def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, standi
     else:
         rows = [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
         yield from withhold(call.identity, step, rows, standing)
-    if call.record.is_suspect:
+    if call.record.marked:
         yield from close_mark(call.identity)

@@ -3,6 +3,7 @@
 import heapq
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
@@ -67,7 +68,9 @@ class Dispatcher:
         self._closed = False
         self._elsewhere = 0
         self._idle = 0  # workers that wait for a run
-        self._suspects: set[Record] = set()  # of what is queued or runs; until they have run, all run one at a time
+        self._suspects: set[Record] = set()  # of what is queued or runs; until they have run, a batch has one record
+        self._lone: deque[Record] = deque()  # each keeps its lane, and runs once nothing else does
+        self._alone: Run | None = None  # of one of those
         self._in_flight = 0
         self._bytes = 0
         self._waiting = 0
@@ -207,6 +210,10 @@ class Dispatcher:
             self._later = kept
             for record in [*self._lanes.purge(lambda record: not record.owned.active), *self._parked.purge()]:
                 self._leave(record)
+            lone, self._lone = self._lone, deque(record for record in self._lone if record.owned.active)
+            for record in lone:
+                if not record.owned.active:
+                    self._finish(record, done=False)
             self._copies.purge()
             self._room.notify_all()
             self._call_workers()
@@ -247,11 +254,11 @@ class Dispatcher:
                     continue
                 run.running = ()
                 self._relieve(run)
-                self._runs.pop(run, None)
+                self._forget(run)
                 self._seconds += _WEIGHT * ((now - run.taken_at) / run.count - self._seconds)
             self._call_workers()
             self._room.notify_all()
-            more = self._lanes.ready > 0
+            more = self._has_next()
         if more:
             self._wake()
 
@@ -328,7 +335,7 @@ class Dispatcher:
                 return False
             run.abandoned = True
             self._relieve(run)
-            self._runs.pop(run, None)
+            self._forget(run)
             if len(run.running) == 1:
                 run.running[0].failed = failure
             for record in run.running:
@@ -346,6 +353,7 @@ class Dispatcher:
             for run in self._runs:
                 self._relieve(run)
             self._winding_down = True
+            self._lone.clear()  # their lanes stay theirs: what is behind them is not begun either
             running: dict[OwnedPartition, set[int]] = {}
             for record in (record for run in self._runs for record in run.running):
                 running.setdefault(record.owned, set()).add(record.offset)
@@ -393,7 +401,8 @@ class Dispatcher:
             # Limits of tenants hold records back, too, while anything runs.
             if (
                 self._held
-                or (self._suspects and self._runs)
+                or self._lone
+                or self._alone is not None
                 or len(self._runs) + self._elsewhere >= workers
                 or any(one.key == record.key for one in running)
             ):
@@ -449,18 +458,25 @@ class Dispatcher:
 
     def _call_workers(self) -> None:
         """Wake as many idle workers as there is work for: more would only take the interpreter from each other."""
-        ready = self._lanes.ready
-        if ready and self._idle:
-            self._runnable.notify(1 if self._suspects else min(self._idle, -(-ready // self._share())))
+        if not self._idle or not self._has_next():
+            return
+        if self._lone:
+            self._runnable.notify(1)
+        else:
+            self._runnable.notify(min(self._idle, -(-self._lanes.ready // self._share())))
 
     def _has_next(self) -> bool:
-        return self._lanes.ready > 0 and not (self._suspects and self._runs)
+        if self._lone:
+            return not self._runs
+        return self._lanes.ready > 0 and self._alone is None
 
     def _next(self, limit: int) -> Run | None:
+        if self._lone:
+            return None if self._runs else self._begin_alone()
+        if self._alone is not None:
+            return None
         if self._suspects:
-            if self._runs:
-                return None
-            limit = 1  # should this process end now, it is known of which record
+            limit = 1
         records: list[Record] = []
         while len(records) < limit and (record := self._lanes.take()) is not None:
             if not record.owned.active:
@@ -469,6 +485,9 @@ class Dispatcher:
             if record.owned.resting:
                 self._postpone((record,))
                 continue
+            if record.lone and record.is_suspect:
+                self._lone.append(record)
+                break
             if record.alone and records:
                 self._lanes.first(record)
                 break
@@ -478,10 +497,23 @@ class Dispatcher:
             if self._batch:
                 records += self._lanes.take_behind(record, limit - len(records))
         if not records:
-            return None
+            return self._begin_alone() if self._lone and not self._runs else None
+        return self._begin(records)
+
+    def _begin(self, records: Sequence[Record]) -> Run:
         run = Run(records, self._clock.monotonic(), whole=self._whole)
         self._runs[run] = None
         return run
+
+    def _begin_alone(self) -> Run:
+        """Should this process end now, it is known of which record."""
+        self._alone = self._begin([self._lone.popleft()])
+        return self._alone
+
+    def _forget(self, run: Run) -> None:
+        self._runs.pop(run, None)
+        if run is self._alone:
+            self._alone = None
 
     def _relieve(self, run: Run) -> bool:
         """Take out of a run what has ended and what was not begun; true when others may run for it."""
@@ -493,6 +525,9 @@ class Dispatcher:
                 if not record.is_suspect:
                     self._suspects.discard(record)
                 again.append(record)
+            elif ending is Ending.ALONE and record.owned.active:
+                if not self._winding_down:
+                    self._lone.append(record)
             elif ending is Ending.BEHIND and record.owned.active:
                 self._lanes.finish(record)
                 self._send_back(record)
@@ -632,7 +667,7 @@ class Dispatcher:
 
     def _count(self, record: Record) -> None:
         self._in_flight += 1
-        if record.owned.suspects_end and record.is_suspect:
+        if self._batch and record.owned.suspects_end and record.is_suspect:
             self._suspects.add(record)
         self._bytes += record.size
 

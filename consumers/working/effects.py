@@ -48,6 +48,7 @@ class Effects(Protocol):
         Raises:
             Failure: that of a record which could not be read.
             NotNow: the database cannot tell.
+            NotBeside: a member has died of it, perhaps: it is to be begun again once nothing else is in work.
         """
         ...
 

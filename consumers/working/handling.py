@@ -13,7 +13,7 @@ from offsetzero.consumers.working.effects import Effects, MakeContext, Threads, 
 from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.tally import Tally
-from offsetzero.consumers.working.transaction import HandlerRaised, NotNow, checked
+from offsetzero.consumers.working.transaction import HandlerRaised, NotBeside, NotNow, checked
 from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.errors import SchemasUnavailable
 
@@ -150,8 +150,9 @@ class AsyncHandling(RecordHandling):
         logs.SUBJECT.set(call)  # of this task alone
         if record.failed is not None:
             self._tally.read(call.label)
-            return await self._threads.run(self._settler.end, call, record.failed)
-        ending = await self._work(call)
+            ending = await self._threads.run(self._settler.end, call, record.failed)
+        else:
+            ending = await self._work(call)
         if record.is_suspect:
             await self._threads.run(self._effects.leave, call)
         return ending
@@ -198,6 +199,8 @@ class AsyncHandling(RecordHandling):
 
 def failed(call: Call, error: BaseException, effects: Effects, settler: Settler, waiting: Waiting) -> Ending:
     """What follows from an error: the same attempt again when it is not the record's fault, else settling."""
+    if isinstance(error, NotBeside):
+        return Ending.ALONE
     if call.record.provider is not None:  # whatever the handler has made of that
         return waiting.show(call)
     cause = error.__cause__ or error if isinstance(error, HandlerRaised) else error

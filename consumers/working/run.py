@@ -14,6 +14,7 @@ class Ending(Enum):
     DONE = auto()
     LEFT = auto()  # its outcome is not safe and this process will not make it so: it will be read again
     BEHIND = auto()  # not begun: an earlier one of its key waits for a retry, or is held, since this run began
+    ALONE = auto()  # not begun: a member has died while it worked on it, so it runs while nothing else does
     AGAIN = auto()  # the same attempt, a little later: its partition rests, or the group's database, … is away
 
 

@@ -17,6 +17,10 @@ class NotNow(Exception):
     """The group's own database cannot serve: the same attempt once more, a little later."""
 
 
+class NotBeside(Exception):
+    """A member has died while it worked on the record: it must not be begun while anything else is in work."""
+
+
 class HandlerRaised(Exception):
     """A function of the group failed; what it raised is the cause."""
 

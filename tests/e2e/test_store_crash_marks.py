@@ -24,17 +24,29 @@ def connections(settings: Settings) -> Iterator[Pool]:
 
 def test_a_mark_counts_the_members_that_died_with_it(connections: Pool) -> None:
     with committing(connections) as connection:
-        assert [run(connection, open_mark(EVENT, member)) for member in ("a", "a", "b", "c")] == [0, 0, 1, 2]
+        found = [run(connection, open_mark(EVENT, member, alone=True)) for member in ("a", "a", "b", "c")]
+        assert found == [(0, True), (0, True), (1, True), (2, True)]
         run(connection, close_mark(EVENT))
-        assert run(connection, open_mark(EVENT, "d")) == 0
+        assert run(connection, open_mark(EVENT, "d", alone=True)) == (0, True)
+
+
+def test_among_others_the_mark_of_another_member_stays_as_it_is(connections: Pool) -> None:
+    """A member that dies meanwhile, of another event, is no second crash of this one."""
+    with committing(connections) as connection:
+        assert run(connection, open_mark(EVENT, "a", alone=False)) == (0, True)
+        assert run(connection, open_mark(EVENT, "a", alone=False)) == (0, True)
+        assert run(connection, open_mark(EVENT, "b", alone=False)) == (0, False)
+        assert run(connection, open_mark(EVENT, "c", alone=True)) == (1, True)
+        assert run(connection, open_mark(EVENT, "d", alone=False)) == (1, False)
 
 
 def test_an_event_that_has_ended_is_not_marked_until_it_is_redriven(connections: Pool) -> None:
     with committing(connections) as connection:
         run(connection, processed.claim(EVENT, Outcome.APPLIED))
-        assert run(connection, open_mark(EVENT, "a")) is None
+        assert run(connection, open_mark(EVENT, "a", alone=False)) is None
+        assert run(connection, open_mark(EVENT, "a", alone=True)) is None
         assert connection.execute("SELECT count(*) FROM crash_marks").fetchone() == (0,)
-        assert run(connection, open_mark(EVENT._replace(redrive_no=1), "a")) == 0
+        assert run(connection, open_mark(EVENT._replace(redrive_no=1), "a", alone=False)) == (0, True)
 
 
 def test_each_statement_commits_by_itself_and_the_next_user_has_a_transaction_again(
@@ -42,7 +54,7 @@ def test_each_statement_commits_by_itself_and_the_next_user_has_a_transaction_ag
 ) -> None:
     with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as other:
         with committing(connections) as connection:
-            run(connection, open_mark(EVENT, "a"))
+            run(connection, open_mark(EVENT, "a", alone=False))
             assert other.execute("SELECT count(*) FROM crash_marks").fetchone() == (1,)
             with pytest.raises(psycopg.errors.DivisionByZero):
                 connection.execute("SELECT 1 / 0")
@@ -57,9 +69,9 @@ def test_a_connection_that_broke_is_replaced(connections: Pool, settings: Settin
         with committing(connections) as connection:
             with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
-            run(connection, open_mark(EVENT, "a"))
+            run(connection, open_mark(EVENT, "a", alone=False))
 
     with pytest.raises(psycopg.OperationalError):
         lose()
     with committing(connections) as connection:
-        assert run(connection, open_mark(EVENT, "a")) == 0
+        assert run(connection, open_mark(EVENT, "a", alone=True)) == (0, True)

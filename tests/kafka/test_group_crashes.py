@@ -1,6 +1,8 @@
 """An event that ends every process which works on it: found, and dead-lettered, alone."""
 
+import itertools
 import signal
+import time
 from pathlib import Path
 
 import psycopg
@@ -36,7 +38,8 @@ def handle(event, ctx):
 def test_of_a_hundred_events_in_work_the_one_that_kills_the_process_is_dead_lettered(
     settings: Settings, tmp_path: Path, database: psycopg.Connection
 ) -> None:
-    """The first death shows nobody; after it, what was in work runs one at a time, and five deaths are enough."""
+    """The first death shows nobody, the second all that were in work; these run one at a time from then on, and five
+    deaths of one of them are enough."""
     with Publisher(settings) as publisher:
         for number in range(100):
             publisher.publish(uploaded(name=str(number)))
@@ -82,3 +85,70 @@ def test_of_a_hundred_events_in_work_the_one_that_kills_the_process_is_dead_lett
     finally:
         process.kill()
         process.wait()
+
+
+SLOW = """
+import time
+from offsetzero import ConsumerGroup, DocumentUploaded
+slow = ConsumerGroup("slow", concurrency=32)
+
+@slow.handler(DocumentUploaded)
+def handle(event, ctx):
+    begun = time.monotonic()
+    time.sleep(0.05)
+    ctx.connection.execute(
+        "INSERT INTO effects (document_id, note, attempt) VALUES (%s, %s, %s)",
+        (event.document_id, event.name, ctx.attempt),
+    )
+    with open("handled", "a") as handled:
+        handled.write(f"{begun} {time.monotonic()}" + chr(10))
+"""
+BACKLOG = 5_000
+AT_ONCE = 32
+
+
+def alone(handled: Path) -> int:
+    """How many of the handlings that a file names began and ended while no other was going on."""
+    spans = sorted(tuple(map(float, line.split())) for line in handled.read_text().splitlines())
+    befores = [0.0, *itertools.accumulate((end for _, end in spans), max)]
+    afters = [*(begun for begun, _ in spans[1:]), float("inf")]
+    each = zip(spans, befores, afters, strict=False)
+    return sum(before <= begun and end <= after for (begun, end), before, after in each)
+
+
+@pytest.mark.usefixtures("topics")
+def test_after_a_kill_at_most_what_was_in_work_runs_one_at_a_time_whatever_the_backlog(
+    settings: Settings, tmp_path: Path, database: psycopg.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second kill hits a member whose starts are marked: those that were open are looked at one by one."""
+    with Publisher(settings) as publisher:
+        for number in range(BACKLOG):
+            publisher.publish(uploaded(name=str(number)))
+    (tmp_path / "mine.py").write_text(SLOW)
+    commands, handled = Commands(settings, tmp_path), tmp_path / "handled"
+    for part in (500, 1_000):
+        process = commands.start("groups", "run", "mine:slow")
+        try:
+            await_effects(database, part)
+        finally:
+            process.kill()
+            process.wait()
+    row = database.execute("SELECT count(*) FROM crash_marks").fetchone()
+    assert row is not None
+    assert 0 < row[0] <= AT_ONCE
+    handled.unlink()
+    begun, process = time.monotonic(), commands.start("groups", "run", "mine:slow")
+    try:
+        await_effects(database, BACKLOG)
+        seconds = time.monotonic() - begun
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    by_itself = alone(handled)
+    with capsys.disabled():
+        print(f"\n{row[0]} marks were open; {by_itself} of {BACKLOG - 1_000:,} ran alone; {seconds:.1f} s")
+    assert row[0] <= by_itself <= AT_ONCE + 5  # and the last ones, which have no others beside them
+    assert sorted(int(note) for _, note, _ in effects(database)) == list(range(BACKLOG))
+    assert database.execute("SELECT count(*) FROM crash_marks").fetchone() == (0,)

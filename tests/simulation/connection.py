@@ -104,10 +104,10 @@ class SimConnection(psycopg.Connection[Any]):
         if answer is Answer.LOST:
             raise psycopg.OperationalError("the connection is lost")
         rows: list[tuple[Any, ...]] = []
-        if text == crash_marks._OPEN:
+        if text in (crash_marks._OPEN, crash_marks._TAKE):
             member, *key = parameters
             if self._database.has_outcome(tuple(key)) is None:
-                rows = [(self._database.marks.open(member, tuple(key)),)]
+                rows = [self._database.marks.open(member, tuple(key), take=text == crash_marks._TAKE)]
         elif text == crash_marks._CLOSE:
             self._database.marks.close(parameters)
         else:

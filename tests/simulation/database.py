@@ -64,11 +64,12 @@ class Marks:
     def __init__(self) -> None:
         self._rows: dict[Key, tuple[str, int]] = {}
 
-    def open(self, member: str, key: Key) -> int:
+    def open(self, member: str, key: Key, *, take: bool) -> tuple[int, str]:
         before, crashes = self._rows.get(key, (member, 0))
-        crashes += before != member
-        self._rows[key] = member, crashes
-        return crashes
+        if take:
+            before, crashes = member, crashes + (before != member)
+        self._rows[key] = before, crashes
+        return crashes, before
 
     def close(self, key: Key) -> None:
         self._rows.pop(key, None)

@@ -296,26 +296,91 @@ def test_a_due_record_wakes_the_workers() -> None:
     assert take(dispatcher) is not None
 
 
-def test_while_a_suspect_is_there_records_run_one_at_a_time() -> None:
+def suspects(count: int) -> list[Record]:
+    """Records of a partition that a member has died with, each of another key."""
+    suspected = OwnedPartition("documents", "id", 0)
+    suspected.suspects_end = count
+    return [Record(suspected, number, b"%d" % number, b"v", [], 0) for number in range(count)]
+
+
+def find_marked(dispatcher: Dispatcher, record: Record | None) -> None:
+    """As a worker does that finds the mark of a member which has died."""
+    assert record is not None
+    record.lone = True
+    end(dispatcher, record, Ending.ALONE)
+
+
+def test_suspects_run_side_by_side_and_those_that_are_found_marked_while_nothing_else_does() -> None:
+    dispatcher = Dispatcher(ManualClock())
+    dispatcher.add(suspects(5))
+    running = [take(dispatcher), take(dispatcher), take(dispatcher)]
+    find_marked(dispatcher, running[1])
+    assert dispatcher.take(0.0) is None, "what was begun before ends first"
+    find_marked(dispatcher, running[0])
+    assert running[2] is not None
+    finish(dispatcher, running[2], done=True)
+    for number in (1, 0):
+        alone = take(dispatcher)
+        assert alone is not None
+        assert (alone.offset, alone.is_suspect) == (number, True)
+        assert dispatcher.take(0.0) is None
+        finish(dispatcher, alone, done=number == 0)
+    after = [take(dispatcher), take(dispatcher)]
+    assert [record and record.offset for record in after] == [3, 4], "nothing found is left"
+
+
+def test_one_that_was_found_marked_and_waits_for_the_database_runs_alone_again_until_its_mark_is_closed() -> None:
     clock = ManualClock()
     dispatcher = Dispatcher(clock)
-    suspected, other = OwnedPartition("documents", "id", 0), OwnedPartition("documents", "id", 1)
-    suspected.suspects_end = 2
-    dispatcher.add([Record(other, 0, b"a", b"v", [], 0), Record(other, 1, b"b", b"v", [], 0)])
-    first, second = take(dispatcher), take(dispatcher)
-    dispatcher.add(Record(suspected, number, b"%d" % number, b"v", [], 0) for number in range(4))
-    assert dispatcher.take(0.0) is None, "what was begun before ends first"
-    for record in (first, second):
-        assert record is not None
-        finish(dispatcher, record, done=True)
-    for number in range(2):
-        suspect = take(dispatcher)
-        assert suspect is not None
-        assert (suspect.offset, suspect.is_suspect) == (number, True)
-        assert dispatcher.take(0.0) is None
-        finish(dispatcher, suspect, done=number == 0)
-    after = [take(dispatcher), take(dispatcher)]
-    assert [record and record.offset for record in after] == [2, 3], "the suspects are over"
+    dispatcher.add(suspects(2))
+    find_marked(dispatcher, take(dispatcher))
+    for _ in range(2):
+        alone = take(dispatcher)
+        assert alone is not None
+        assert (alone.offset, take(dispatcher)) == (0, None)
+        end(dispatcher, alone, Ending.AGAIN)
+        other = take(dispatcher)
+        assert other is not None, "it need not wait meanwhile"
+        end(dispatcher, other, Ending.AGAIN)
+        clock.advance(AGAIN_SECONDS)
+        dispatcher.tick()
+    alone.clear()
+    assert {record and record.offset for record in (take(dispatcher), take(dispatcher))} == {0, 1}
+
+
+def test_one_that_was_found_marked_and_is_revoked_holds_nobody_up() -> None:
+    dispatcher = Dispatcher(ManualClock())
+    dispatcher.add([*suspects(1), Record(OwnedPartition("documents", "id", 1), 0, b"a", b"v", [], 0)])
+    found, other = take(dispatcher), take(dispatcher)
+    find_marked(dispatcher, found)
+    assert found is not None
+    found.owned.revoke()
+    dispatcher.purge()
+    assert other is not None
+    finish(dispatcher, other, done=True)
+    dispatcher.add([Record(other.owned, 1, b"a", b"v", [], 0)])
+    assert take(dispatcher) is not None
+    assert dispatcher.in_flight == 1
+
+
+def test_one_that_was_found_marked_is_not_begun_when_the_member_winds_down_nor_is_what_is_behind_it() -> None:
+    dispatcher = Dispatcher(ManualClock())
+    suspected = OwnedPartition("documents", "id", 0)
+    suspected.suspects_end = 3
+    for number, key in enumerate((b"a", b"a", b"b")):
+        suspected.deliver(record := Record(suspected, number, key, b"v", [], 0))
+        dispatcher.add([record])
+    find_marked(dispatcher, take(dispatcher))
+    dispatcher.wind_down([suspected])
+    assert take(dispatcher) is None
+    assert not dispatcher.has_begun
+
+
+def test_with_suspects_a_batch_has_one_record() -> None:
+    dispatcher = Dispatcher(ManualClock(), batch=10)
+    dispatcher.add([*suspects(2), Record(OwnedPartition("documents", "id", 1), 0, b"a", b"v", [], 0)])
+    runs = [dispatcher.take_nowait(10) for _ in range(3)]
+    assert [run and run.count for run in runs] == [1, 1, 1]
 
 
 def test_while_others_are_ready_room_for_a_few_is_waited_for() -> None:

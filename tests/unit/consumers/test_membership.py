@@ -9,7 +9,7 @@ from unit.consumers.fake_client import FakeFacts
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.reading.membership import LATE_SECONDS
+from offsetzero.consumers.reading.membership import LATE_SECONDS, SUSPECTS
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, LostBecause, PositionLost, TopicError
@@ -364,12 +364,33 @@ def test_what_a_member_that_died_may_have_worked_on_is_suspect(
     loop.deliver(49)
     loop.deliver(50)
     loop.turn()
-    taken = [loop.take()]
-    while (record := take(loop.dispatcher)) is not None:
-        taken.append(record)
-    assert len(taken) == (1 if is_suspect else 3)
-    for record in taken:
-        finish(loop.dispatcher, record, done=True)
-    if is_suspect:
-        finish(loop.dispatcher, loop.take(), done=True)
-        assert loop.take().is_suspect is False, "it was not in the log when the member died"
+    taken = [loop.take(), loop.take(), loop.take()]
+    # The last one was not in the log when the member died.
+    assert [record.is_suspect for record in taken] == [is_suspect, is_suspect, False]
+
+
+def test_of_a_source_only_what_a_member_can_have_begun_is_suspect_of_a_retry_topic_all() -> None:
+    loop = Loop(assign=False)
+    high = 10 * SUSPECTS
+    for place, topic_id in ((DOCUMENTS, "id-1"), (RETRY, "id-2")):
+        start = Start(topic_id, 0, committed=True, stay="s1")
+        loop.facts.facts[place] = Facts(topic_id, 0, high, 40, topic_id, start)
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.turn()
+    ends = {stay.place: stay.suspects_end for stay in loop.loop.stays()}
+    assert ends == {DOCUMENTS: 40 + SUSPECTS, RETRY: high}
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_member_that_leaves_suspects_undone_hands_the_suspicion_on(is_done: bool) -> None:
+    """Otherwise an event could end any number of processes, were each followed by one that leaves in good order."""
+    loop = Loop(assign=False)
+    start = Start("id-1", 0, committed=True, stay="s1")
+    loop.facts.facts[DOCUMENTS] = Facts("id-1", 0, 41, 40, "id-1", start)
+    loop.assign(places(DOCUMENTS, RETRY))
+    loop.turn()
+    loop.deliver(40)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=is_done)
+    loop.revoke(places(DOCUMENTS, RETRY))
+    assert loop.client.metadata.get(("t.documents", 0), "") == ("oz:id-1:stay" if is_done else "")
