@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from offsetzero.consumers.working.database import MAX_CRASHES
 from simulation.log import header
 from simulation.plan import Effects, Kind, Published
 from simulation.world import DEAD, OUTPUT, RETRIES, SOURCES
+
+MAX_KILLED = MAX_CRASHES + 4
+"""By one event: the first of them shows nothing, and a slow old owner or two may have begun with it like that one."""
 
 if TYPE_CHECKING:
     from simulation.baton import Process
@@ -35,12 +39,14 @@ class Laws:
         self._again: set[str] = set()  # those that must have another one
         self._last: dict[bytes, int] = {}  # by key: the position among all events of its last effect
         self._dead: set[str] = set()
+        self._killed: dict[str, int] = defaultdict(int)  # by event: processes
         self._handling: dict[tuple[str, bytes], str] = {}
         self._order = {one.event_id: at for at, one in enumerate(world.plan.events)}
         troubled = (Kind.FAILS, Kind.BUG, Kind.HANGS)
         self._retried = {one.key for one in world.plan.events if one.behaviour.kind in troubled}
         if world.plan.hold:
-            self._retried |= {one.key for one in world.plan.events if one.behaviour.kind is Kind.POISON}
+            dead = (Kind.POISON, Kind.KILLS)
+            self._retried |= {one.key for one in world.plan.events if one.behaviour.kind in dead}
         self._given_up = {one.key for one in world.plan.events if one.behaviour.kind is Kind.HANGS}
         self._unordered = set(self._retried) if world.plan.effects is Effects.TRANSACTION else set()
 
@@ -137,6 +143,12 @@ class Laws:
         if key is not None and self._handling.get((process.name, key)) == event_id:
             del self._handling[process.name, key]
 
+    def kills(self, process: Process, event_id: str) -> None:
+        """A handler ends its process: no event may do so for ever."""
+        self._killed[event_id] += 1
+        if self._killed[event_id] > MAX_KILLED:
+            self._fail(f"{process.name} is the {self._killed[event_id]}th process that {event_id} has killed")
+
     def effect(self, event_id: str) -> None:
         """An effect is safe: the only one of its event, after those before it of its key."""
         event = self._events[event_id]
@@ -207,8 +219,10 @@ class Laws:
             self._fail(f"{what} for {reason}, which {event.behaviour}")
         consumer = self._world.consumer_of(process)
         owns = consumer is not None and any(number == record.partition for _, number in consumer.assigned)
-        # In transactions the group refuses the offsets; held up at any line, a worker looks, and then loses it.
-        if not owns and self._world.plan.effects is not Effects.TRANSACTION and not self._world.plan.preempt:
+        # In transactions the group refuses the offsets; held up at any line, a worker looks, and then loses it. What is
+        # parked is appended by the polling thread, which nobody takes a partition from but itself.
+        may_lose = self._world.plan.effects is Effects.TRANSACTION or self._world.plan.preempt
+        if not owns and not (reason and may_lose):
             self._fail(f"{what}, having lost the partition")
 
     def _parks(self, event: Published, record: Stored, what: str) -> None:

@@ -195,6 +195,10 @@ def _group(world: World, process: Process) -> ConsumerGroup:
             if connection is not None:
                 connection.execute(EFFECT, (event_id,))
             world.baton.pause(behaviour.seconds)
+            if behaviour.kind is Kind.KILLS:
+                world.laws.kills(process, event_id)
+                world.on_killing(process)
+                world.baton.check(world.baton.current)
             if behaviour.kind is Kind.PERMANENT:
                 if connection is None:
                     world.laws.ends(event_id, "failed")  # nothing else will say so

@@ -229,6 +229,15 @@ def _holds_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(database, "claim", lambda group, call, outcome, silent: processed.claim(call.identity, outcome))
 
 
+def _nothing_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DatabaseEffects, "_mark", lambda self, call: True)
+
+
+def _marked_beside_others(patch: pytest.MonkeyPatch) -> None:
+    original = database.open_mark
+    patch.setattr(database, "open_mark", lambda identity, member, *, alone: original(identity, member, alone=True))
+
+
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
     "no-ownership": Mutation(
@@ -268,6 +277,10 @@ MUTATIONS = {
     "not-held": Mutation("hold the key of a dead letter", _not_held, ("is held for",)),
     "holds-forgotten": Mutation("read the holds when assigned", _holds_are_forgotten, ("is held for", "out of order")),
     "holds-stay": Mutation("lift a hold with the outcome", _holds_stay, ("not done after",)),
+    "nothing-marked": Mutation("mark what may have killed a process", _nothing_marked, ("process that",)),
+    "marked-beside": Mutation(
+        "work alone on what is found marked", _marked_beside_others, ("though it never fails", "which fine")
+    ),
     "settled-anyway": Mutation(
         "stop at a refused append", _failed_settling_is_done, ("which is not done", "is without an outcome")
     ),

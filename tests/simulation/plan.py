@@ -2,7 +2,7 @@
 
 import functools
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from simulation.group import SESSION_SECONDS
@@ -24,6 +24,7 @@ class Kind(StrEnum):
     POISON = "poison"  # cannot be read
     TOMBSTONE = "tombstone"
     HANGS = "hangs"  # takes longer than the time limit
+    KILLS = "kills"  # its process
 
 
 class Effects(StrEnum):
@@ -48,7 +49,7 @@ class Behaviour:
         match self.kind:
             case Kind.PERMANENT:
                 return "failed"
-            case Kind.POISON | Kind.HANGS:
+            case Kind.POISON | Kind.HANGS | Kind.KILLS:
                 return "dead-lettered"
             case Kind.BUG:
                 return "dead-lettered" if self.times > 1 else "applied"
@@ -179,6 +180,7 @@ def make(seed: int) -> Plan:
         plan.steps.append(Step(dice.uniform(0.1, CHAOS_SECONDS), what, dice.randrange(3), dice.uniform(0.2, 5.0)))
     plan.steps.sort(key=lambda step: step.at)
     _publish(plan, dice)
+    _let_kill(plan, random.Random(f"{seed} killers"))
     return plan
 
 
@@ -242,6 +244,15 @@ def _publish(plan: Plan, dice: random.Random) -> None:
         anonymous = dice.random() < 0.02
         gap = dice.randrange(4) if gappy else 0
         plan.events.append(Published(at, f"e{number}", topic, partition, None if anonymous else key, behaviour, gap))
+
+
+def _let_kill(plan: Plan, dice: random.Random) -> None:
+    """Have an event or two kill whoever works on it, where that can be found out: with the help of a database."""
+    if plan.effects is not Effects.DATABASE or dice.random() > 0.2:
+        return
+    for at in dice.sample(range(len(plan.events)), k=dice.choice([1, 1, 2])):
+        behaviour = Behaviour(Kind.KILLS, dice.choice([0.0, plan.events[at].behaviour.seconds]))
+        plan.events[at] = replace(plan.events[at], behaviour=behaviour)
 
 
 def _behaviour(dice: random.Random, slow: float, *, troubled: bool, plan: Plan) -> Behaviour:

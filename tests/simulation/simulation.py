@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 
 from simulation import plan as plans
 from simulation import preempt
+from simulation.baton import Process
 from simulation.clock import START_MS
 from simulation.log import Stored
 from simulation.member import SimMember, record_of
@@ -43,6 +44,7 @@ class Simulation:
         self._baton = self._world.baton
         self._members: list[SimMember] = []
         self._operator = Operator(self._world)
+        self._world.on_killing = self._kill
 
     def run(self) -> Result:
         """Play it."""
@@ -68,6 +70,14 @@ class Simulation:
         name = f"m{len(self._members)}"
         self._baton.say(f"{name} starts")
         self._members.append(SimMember(self._world, name))
+
+    def _kill(self, process: Process) -> None:
+        """An event has killed a process; another one is started in its place, at any time."""
+        member = next(one for one in self._members if one.process is process)
+        was_stopping = member.stopping
+        member.kill()
+        if not was_stopping:
+            self._baton.after(self._baton.dice.uniform(0.2, 2.0), self._start)
 
     def _do(self, step: Step) -> None:
         baton, world = self._baton, self._world

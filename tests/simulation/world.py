@@ -11,6 +11,8 @@ from simulation.group import Coordinator
 from simulation.log import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from simulation.consumer import SimConsumer
     from simulation.plan import Plan
 
@@ -49,6 +51,8 @@ class World:
         self.transactions = Transactions(self)
         self.control = Control(self)
         self.consumers: list[SimConsumer] = []
+        self.on_killing: Callable[[Process], None] = lambda _process: None
+        """Called by a handler that ends its process."""
 
     def consumer_of(self, process: Process) -> SimConsumer | None:
         """The Kafka client of a process."""
