@@ -87,9 +87,8 @@ def replay(
         TopicError: the cluster refuses, or does not answer.
         PublishError: it does not take the request.
     """
-    cluster.ensure(settings, [topic.resolved(settings) for topic in TOPICS if topic.name == CONTROL])
     asking = _Asking(group, spans, seconds)
-    reader = ControlReader(settings)
+    reader = _reader(settings)
     try:
         with Publisher(settings) as publisher:
             asking.ask(publisher)
@@ -107,6 +106,14 @@ def replay(
     finally:
         reader.close()
     return asking.told(settings)
+
+
+def _reader(settings: Settings) -> ControlReader:
+    try:
+        return ControlReader(settings)
+    except TopicError:  # members make the topic when they start; these have not
+        cluster.ensure(settings, [topic for topic in TOPICS if topic.name == CONTROL])
+        return ControlReader(settings)
 
 
 class _Asking:

@@ -172,7 +172,8 @@ def _way(config: "Settings", group: str) -> "Way":
     from offsetzero.store.replays import Way
     from offsetzero.topics import lag
 
-    return Way.OFFSETS if lag.group_state(config, group).state in reset.STOPPED else Way.LIVE
+    found = lag.group_state(config, group)  # of a KIP-848 group that rebalances the client says `unknown`
+    return Way.OFFSETS if found.state in reset.STOPPED and not found.members else Way.LIVE
 
 
 @contextmanager

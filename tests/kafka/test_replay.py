@@ -9,14 +9,21 @@ import psycopg
 import pytest
 from commands import Commands, CommandsHere
 from kafka.conftest import effects, uploaded
+from kafka.test_group_generations import NAMES, member, named, names_group
 from kafka.test_group_positions import Running, audit_group, await_effects, committed, publish
 
+from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import Context
+from offsetzero.consumers.projection import make_tables
+from offsetzero.consumers.replaying import spans
+from offsetzero.consumers.replaying.job import SideJob
+from offsetzero.consumers.replaying.looking import Wanted
+from offsetzero.generation import Generation
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry.failures import Transient
 from offsetzero.retry.policy import Tier
 from offsetzero.settings import Settings
-from offsetzero.topics import lag
+from offsetzero.topics import lag, points
 from support import wait_until
 
 WHY = ("--why", "the disk was restored", "--yes")
@@ -226,6 +233,8 @@ def test_what_cannot_be_replayed_is_refused_with_all_that_is_wrong(
         assert said in refused
     assert "--to runs its handlers" in here("replay", "x", "--from", "1", "--to", "2", status=1).stderr
     assert "read nothing yet" in here("replay", "nobody", "--from", "earliest", status=1).stderr
+    for elsewhere, said in {"usage": "`offsetzero usage rebuild`", "ledger": "`TRUNCATE dead_letters"}.items():
+        assert said in here("replay", elsewhere, "--from", "earliest", status=1).stderr
     with running(audit_group()):
         publish(settings, 0, 2)
         await_effects(database, 2)
@@ -236,3 +245,27 @@ def test_what_cannot_be_replayed_is_refused_with_all_that_is_wrong(
         ("--from", "1", "--topic", "nothing", "--partition", "0"): "do not exist",
     }.items():
         assert said in here("replay", "audit", *arguments, status=1).stderr
+
+
+def test_outcomes_offsets_and_retries_are_those_of_the_generation_that_is_read(
+    settings: Settings, here: CommandsHere, topics: None, database: psycopg.Connection
+) -> None:
+    with database.transaction():
+        make_tables(database, Generation("names", 1), NAMES)
+        make_tables(database, Generation("names", 2), NAMES)
+    database.execute("UPDATE group_pointers SET generation = 2 WHERE group_name = 'names'")
+    for name in "abc":
+        put(settings, uuid4(), name)
+    with member(settings, 2):
+        wait_until(lambda: named(database, 2) == 3, what="rows of the second generation")
+    shown = here("replay", "names", "--from", "earliest").stderr
+    assert "3 records" in shown
+    assert "3 of them have their outcome, and are not done again." in shown
+    assert "read nothing yet" in here("replay", "names.g3", "--from", "earliest", status=1).stderr
+    spans_of = spans.find(settings, "names.g2", points.parse_with_ago("--from", "earliest", SYSTEM.now()))
+    database.execute("DELETE FROM processed_events WHERE event_id = (SELECT min(event_id) FROM processed_events)")
+    database.execute("TRUNCATE names_g2.names")
+    job = SideJob(names_group(), settings, spans_of, Wanted())
+    assert job.run() == []
+    assert job.outcomes == {"applied": 1, "duplicate": 2}
+    assert (named(database, 2), named(database, 1)) == (1, 0)

@@ -238,6 +238,10 @@ def _marked_beside_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(database, "open_mark", lambda identity, member, *, alone: original(identity, member, alone=True))
 
 
+def _replay_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OwnedPartition, "acknowledged", property(lambda self: self.position, lambda _self, _value: None))
+
+
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
     "no-ownership": Mutation(
@@ -280,6 +284,9 @@ MUTATIONS = {
     "nothing-marked": Mutation("mark what may have killed a process", _nothing_marked, ("process that",)),
     "marked-beside": Mutation(
         "work alone on what is found marked", _marked_beside_others, ("though it never fails", "which fine")
+    ),
+    "replay-at-once": Mutation(
+        "await the commit of a replay", _replay_not_acknowledged, ("is said to be applied, and was not committed",)
     ),
     "settled-anyway": Mutation(
         "stop at a refused append", _failed_settling_is_done, ("which is not done", "is without an outcome")
