@@ -1,7 +1,7 @@
 """What the runtime takes from outside: clients, connections, threads. A simulation puts its own in their place."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from confluent_kafka import Consumer, IsolationLevel
@@ -10,6 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.consumers.control.channel import Channel, ControlTopic
 from offsetzero.consumers.reading.facts import ClusterFacts, FactsReader
+from offsetzero.errors import TopicError
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.settings import Settings
@@ -109,6 +110,16 @@ class Resources:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         names, committed = Names(self._settings.kafka.namespace), IsolationLevel.READ_COMMITTED
         return offsets.ends(client(self._settings), names, places, latest, isolation=committed, timeout=ANSWER_SECONDS)
+
+    def short(self, topics: Collection[str]) -> Collection[Place]:
+        """Of these topics, the partitions that take no records now for want of replicas. Blocks likewise.
+
+        What the cluster does not tell is taken for well.
+        """
+        try:
+            return cluster.short(self._settings, topics)
+        except TopicError:
+            return ()
 
     def is_member(self, group: str, member_id: str) -> bool:
         """Whether the coordinator has this member, with partitions or without. Blocks likewise.

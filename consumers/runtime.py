@@ -16,6 +16,7 @@ from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record, tenant_of
 from offsetzero.consumers.resources import Resources
+from offsetzero.consumers.watching.asking import DatabasePulse
 from offsetzero.consumers.watching.health import Health, Phase, health
 from offsetzero.consumers.watching.pointer import PointerWatch
 from offsetzero.consumers.watching.watcher import Member, Sight, Watcher
@@ -115,6 +116,7 @@ class GroupRuntime:
         self._dispatcher: Dispatcher | None = None
         self._refusals = Refusals(group.name, clock)
         self._waiting: Waiting | None = None
+        self._pulse: DatabasePulse | None = None
         self._schemas = SchemaLog(settings)
         self._codec = Codec(lookup_outside_loops(self._schemas.find))
         for event_type in group.routes:
@@ -131,8 +133,9 @@ class GroupRuntime:
         if watcher is None:
             return health(self._group.name, self._phase, Sight(), 0.0, error, ())
         silent = self._clock.monotonic() - watcher.turned_at
-        waiting = self._waiting
-        degraded = [*self._refusals.told(), *(waiting.told() if waiting is not None else ())]
+        waiting, pulse = self._waiting, self._pulse
+        degraded = [*self._refusals.told()]
+        degraded += [*(waiting.told() if waiting is not None else ()), *(pulse.told() if pulse is not None else ())]
         providers = waiting.shown() if waiting is not None else {}
         return health(self._group.name, self._phase, watcher.sight, silent, error, degraded, providers)
 
@@ -210,6 +213,8 @@ class GroupRuntime:
                 )
                 watch.start()
                 stack.callback(watch.close)  # before its connections
+            if connections is not None:
+                self._pulse = DatabasePulse(connections.ask, resources.spawn, self._clock)
             watcher = self._watcher = Watcher(
                 name,
                 loop,
@@ -220,6 +225,7 @@ class GroupRuntime:
                 settings.groups,
                 self._clock,
                 resources,
+                self._pulse,
             )
             dispatcher.on_runnable(workers.wake)
             workers.start()

@@ -17,6 +17,7 @@ from offsetzero.topics.names import Names
 _log = logging.getLogger(__name__)
 
 TRANSACTION_SECONDS = 60.0
+_DELIVERY = 2 / 3  # of the transaction's time
 _REPEAT_SECONDS = 0.05
 # Marked as retriable by the client, but another call has to end first.
 _OTHER_CALL = frozenset({KafkaError._CONFLICT, KafkaError._PREV_IN_PROGRESS})
@@ -76,7 +77,7 @@ class TransactionalProducer(LogProducer):
         transactional_id: without namespace. A new producer with the same id ends the transaction of the one before,
             and makes that one useless; two members must not share one.
         transaction_timeout: seconds from the first record or position of a transaction after which the broker aborts
-            it. A record has no longer to be delivered.
+            it. A record has two thirds of that to be delivered: an abort must not come too late.
         linger: seconds that a record may wait for others to share a request with.
 
     Raises:
@@ -98,7 +99,7 @@ class TransactionalProducer(LogProducer):
         self._refused: PublishError | None = None
         super().__init__(
             settings,
-            delivery_timeout=transaction_timeout,  # librdkafka refuses a longer one
+            delivery_timeout=transaction_timeout * _DELIVERY,
             linger=linger,
             more={
                 "transactional.id": self._id,

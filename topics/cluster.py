@@ -119,6 +119,31 @@ def partition_count(settings: Settings, sources: Sequence[str]) -> int:
     return next(iter(counts.values()))
 
 
+def short(settings: Settings, wanted: Iterable[str]) -> set[tuple[str, int]]:
+    """The partitions that take no records that all in-sync replicas must have: none leads, or too few are in sync.
+
+    Args:
+        wanted: topics, by our names.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    admin, prefix = client(settings), Names(settings.kafka.namespace)
+    found = {name: topic for name, topic in _topics(admin, settings).items() if name in set(wanted)}
+    if not found:
+        return set()
+    resources = {ConfigResource(ResourceType.TOPIC, prefix.topic(name)): name for name in found}
+    missing = set()
+    for resource, future in admin.describe_configs(list(resources), request_timeout=TIMEOUT).items():
+        name = resources[resource]
+        least = int(answer(future, f"configuration of {name}")["min.insync.replicas"].value)
+        for number, partition in found[name].partitions.items():
+            # More than there are replicas is never asked for (Kafka 4).
+            if partition.leader < 0 or len(partition.isrs) < min(least, len(partition.replicas)):
+                missing.add((name, number))
+    return missing
+
+
 def topic_ids(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
     """The id of each topic, by our names: a topic that was deleted and made again has another one (KIP-516).
 

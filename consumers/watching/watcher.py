@@ -1,6 +1,5 @@
 """Watches a member from its own polling thread: gathers facts, gives up handlers, names what is stuck."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +9,7 @@ from offsetzero.clock import Clock
 from offsetzero.consumers.order import Copy
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
+from offsetzero.consumers.watching.asking import Asker, DatabasePulse
 from offsetzero.consumers.watching.watch import Findings, Head, Part, Running, Watch
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -72,6 +72,7 @@ class Watcher:
         limits: when a handler is stuck, and a partition stalled.
         clock: measures.
         resources: asks the cluster about what looks wrong, and makes the thread that does.
+        pulse: of the database, in a group that has one.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Watcher:
         limits: GroupSettings,
         clock: Clock,
         resources: Resources,
+        pulse: DatabasePulse | None = None,
     ) -> None:
         self.sight = Sight()
         """What the last look saw."""
@@ -101,7 +103,9 @@ class Watcher:
         self._watch = Watch(limits.stuck_seconds, limits.stall_seconds)
         self._next_look = self._next_limit = 0.0
         self._joined = False
-        self._asker = _Asker(resources, clock)
+        self._resources = resources
+        self._asker = Asker[_Answer](resources.spawn, clock)
+        self._pulse = pulse
 
     def turn(self) -> None:
         """Give up what takes too long, and once a second look at everything.
@@ -143,8 +147,23 @@ class Watcher:
         self._measure(findings, late)
         member_id = "" if self._joined else self._member.member_id
         if findings.suspects or member_id:
-            self._asker.ask(self._group, findings.suspects, member_id, self._limits.stall_seconds / 8)
+            self._ask(findings.suspects, member_id)
+        if self._pulse is not None:
+            self._pulse.turn(max(findings.still.values(), default=0.0))
         self._judge(findings, late, held)
+
+    def _ask(self, places: Sequence[Place], member_id: str) -> None:
+        group, resources = self._group, self._resources
+
+        def question() -> _Answer:
+            try:
+                joined = bool(member_id) and resources.is_member(group, member_id)
+                return _Answer(resources.ends(places) if places else {}, joined)
+            except Exception as error:  # whatever it is: without an answer nothing is judged
+                log.debug("the cluster does not answer the watch", group=group, error=str(error))
+                return _Answer(None, False)
+
+        self._asker.ask(question, self._limits.stall_seconds / 8)
 
     def _part(self, stay: OwnedPartition) -> Part:
         record, end = stay.head(), self._member.end(stay)
@@ -203,45 +222,6 @@ class Watcher:
 class _Answer:
     ends: Mapping[Place, int] | None
     joined: bool
-
-
-class _Asker:
-    """Asks in a thread that lives for one question; at most one at a time."""
-
-    def __init__(self, resources: Resources, clock: Clock) -> None:
-        self._resources = resources
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._answer: _Answer | None = None
-        self._busy = False
-        self._again_at = 0.0
-
-    def ask(self, group: str, places: Sequence[Place], member_id: str, pause: float) -> None:
-        """Ask, unless a question is on its way, or the last one was less than `pause` seconds ago."""
-        now = self._clock.monotonic()
-        with self._lock:
-            if self._busy or now < self._again_at:
-                return
-            self._busy = True
-            self._again_at = now + pause
-
-        def run() -> None:
-            try:
-                joined = bool(member_id) and self._resources.is_member(group, member_id)
-                answer = _Answer(self._resources.ends(places) if places else {}, joined)
-            except Exception as error:  # whatever it is: without an answer nothing is judged
-                log.debug("the cluster does not answer the watch", group=group, error=str(error))
-                answer = _Answer(None, False)
-            with self._lock:
-                self._answer, self._busy = answer, False
-
-        self._resources.spawn(run, "watch").start()
-
-    def answer(self) -> _Answer | None:
-        """What came since the last call."""
-        with self._lock:
-            answer, self._answer = self._answer, None
-            return answer
 
 
 def _running(run: Run, seconds: float, look_after: float) -> Running | None:

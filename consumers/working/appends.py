@@ -18,6 +18,8 @@ _SIZES = frozenset(
     str(KafkaError(code).name()) for code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 )
 
+TELL_SECONDS = 10.0  # without a transaction that gets through, while there is something to commit
+
 log = logs.get(__name__)
 
 
@@ -49,7 +51,8 @@ def is_too_large(error: PublishError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An append that the broker does not take. `since` is in monotonic seconds, of the first try."""
+    """An append that the broker does not take. `topic` may name several, of which one refuses; `since` is in monotonic
+    seconds, of the first try."""
 
     topic: str
     since: float
@@ -70,6 +73,7 @@ class Refusals:
         self._lock = threading.Lock()
         self._refused: dict[Record, Refusal] = {}
         self._trying: dict[str, int] = {}
+        self._held_up: Refusal | None = None
 
     def add(self, record: Record, topic: str, error: str) -> None:
         """The append of a record was refused."""
@@ -95,6 +99,15 @@ class Refusals:
             seconds = round(self._clock.monotonic() - was.since, 1)
             log.info("append taken again", topic=was.topic, record=str(record), seconds=seconds)
 
+    def hold_up(self, error: str) -> None:
+        """No transaction gets through, and no record is to blame."""
+        known = self._held_up
+        self._held_up = Refusal("", known.since if known is not None else self._clock.monotonic(), error)
+
+    def go_on(self) -> None:
+        """One got through, or there is nothing to commit."""
+        self._held_up = None
+
     def begin(self, topic: str) -> bool:
         """Whether an append may be tried now: of those to a topic that refuses them only one at a time, so that what
         waits for an answer holds one worker rather than all. `end` follows."""
@@ -114,15 +127,20 @@ class Refusals:
         """The partitions that rest until the broker takes what follows from their records."""
         return frozenset(record.owned for record in self._current())
 
+    def topics(self) -> frozenset[str]:
+        """Those that refuse appends."""
+        return frozenset(topic for one in self._current().values() for topic in one.topic.split(", "))
+
     def told(self) -> list[str]:
-        """A sentence for each topic that refuses appends."""
-        if not self._refused:
-            return []
+        """A sentence for each topic that refuses appends, and one for transactions that do not get through."""
         topics: dict[str, list[Refusal]] = {}
         for refusal in self._current().values():
             topics.setdefault(refusal.topic, []).append(refusal)
-        now = self._clock.monotonic()
-        return [
+        now, held_up = self._clock.monotonic(), self._held_up
+        still = []
+        if held_up is not None and now - held_up.since > TELL_SECONDS:
+            still = [f"no transaction has got through for {now - held_up.since:.0f} s: {held_up.error}"]
+        return still + [
             f"{topic} has refused what follows from {len(found)} records for"
             f" {now - min(one.since for one in found):.0f} s: {found[-1].error}"
             for topic, found in topics.items()

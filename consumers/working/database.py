@@ -175,8 +175,9 @@ class DatabaseEffects:
         if not isinstance(error, psycopg.Error | PoolTimeout) or not is_away(error):
             return False
         try:  # a handler may use other databases, or end its own connection: ask ours
-            with self._pool.connection(timeout=PROBE_SECONDS) as connection:
-                connection.execute("SELECT 1")
+            with self._pool.connection(timeout=PROBE_SECONDS):
+                pass  # there is one to be had
+            self._pool.ask(PROBE_SECONDS)
         except Exception as probed:
             return is_away(probed)
         if record is None:

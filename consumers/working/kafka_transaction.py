@@ -1,23 +1,21 @@
-"""Kafka transactions of one member: outputs, retries, dead letters and source offsets, all or none (KIP-447)."""
+"""One Kafka transaction after the other, each with a known end: outputs, retries, dead letters and source offsets, all
+or none (KIP-447)."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 
 from offsetzero import logs
 from offsetzero.clock import Clock
-from offsetzero.consumers.reading.transaction_commits import Left, TransactionCommits
-from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working.appends import Append, Refusals, is_too_large
-from offsetzero.consumers.working.effects import is_unsound
-from offsetzero.consumers.working.run import Ending
+from offsetzero.consumers.reading.transaction_commits import TransactionCommits
+from offsetzero.consumers.record import OwnedPartition
+from offsetzero.consumers.working.appends import Append, Refusals
+from offsetzero.consumers.working.blame import Aborted, Handled, blame, is_not_allowed
 from offsetzero.errors import GroupStopped, PublishError, TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.transactions import TransactionalProducer, TransactionError, Unsettled
-from offsetzero.retry.classify import classify
 from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed, mark
@@ -29,60 +27,28 @@ CALL_SECONDS = 5.0  # for one call of the client; what was not answered is asked
 PATIENCE_SECONDS = 30.0  # with a producer that has no answer
 PAUSE_SECONDS = 0.2  # before an aborted transaction is tried again
 MAX_LOST = 5  # producers in a row that end without one transaction
-# The record's own fault, or its topic's: others may go on without it.
-_REFUSALS = frozenset(
-    str(KafkaError(code).name())
-    for code in (
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_RECORD,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.INVALID_TIMESTAMP,
-    )
-)
 
 log = logs.get(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class Handled:
-    """A record whose handling has ended, and what is appended because of it."""
-
-    record: Record
-    ending: Ending
-    appends: list[Append] = field(default_factory=list)
-
-
-class Aborted(Exception):
-    """A transaction was aborted; `refused` is what it failed of, and `why`; None when it is nobody's fault."""
-
-    def __init__(self, error: BaseException, refused: Handled | None = None, why: PublishError | None = None) -> None:
-        self.refused = refused
-        self.why = why
-        super().__init__(str(error))
-
-
-class Transactions:
-    """Commits in transactions, one at a time; belongs to one thread.
+class KafkaTransaction:
+    """Runs one transaction at a time; belongs to one thread.
 
     Args:
-        group: for log lines and metrics.
-        make: makes a producer, always with the same transactional id: a new one ends what the one before left open.
-        commits: knows the member, and where its partitions stand.
+        group: for log lines.
+        make: makes a producer with the transactional id of a number: a new one with the same id ends what the one
+            before left open.
+        commits: knows the member.
         committed: asks for committed offsets, once no transaction on them is open.
         names: of topics on the cluster.
-        refusals: told what the broker does not take.
+        refusals: told that nothing goes on.
         clock: for pauses.
     """
 
     def __init__(
         self,
         group: str,
-        make: Callable[[], TransactionalProducer],
+        make: Callable[[int], TransactionalProducer],
         commits: TransactionCommits,
         committed: Callable[[Sequence[Place]], Mapping[Place, Committed]],
         names: Names,
@@ -97,118 +63,54 @@ class Transactions:
         self._refusals = refusals
         self._clock = clock
         self._producer: TransactionalProducer | None = None
-        self._reached: dict[tuple[str, int], int] = {}  # by topic id and partition
+        self._number = 0
         self._lost = 0
         self._sleep = threading.Condition()
 
-    def commit(self, handled: Sequence[Handled]) -> list[tuple[Record, Ending]]:
-        """Append what these records have led to and commit the offsets behind them, as often as it takes.
+    def run(self, handled: Sequence[Handled], offsets: Mapping[OwnedPartition, int], metadata: Any) -> None:
+        """Append what these have led to, and commit the offsets.
 
         Args:
-            handled: of each partition the first records that are not done, in order.
-
-        Returns:
-            How each has ended: what was refused, and what follows it in its partition, is to run again; what was
-            revoked meanwhile is left.
-
-        Raises:
-            GroupStopped: no producer gets through.
-        """
-        endings = {one.record: one.ending for one in handled}
-        rest = _without(handled, {one for one in handled if one.ending is not Ending.DONE}, endings)
-        rest = [one for one in rest if not self._is_done(one.record)]
-        try:
-            while True:
-                # In this order: what is owned after it was asked is fenced by the answer when it is owned no more.
-                metadata = self._commits.metadata()
-                endings.update((one.record, Ending.LEFT) for one in rest if one.record.owned.gone)
-                rest = [one for one in rest if not one.record.owned.gone]
-                if not (offsets := self._offsets(rest)):
-                    break
-                try:
-                    if metadata is None:
-                        raise Aborted(RuntimeError("this member is joining the group again"))
-                    self._once(rest, offsets, metadata)
-                    break
-                except Aborted as error:
-                    rest = self._after(error, rest, endings)
-        except Left:
-            endings.update((one.record, Ending.LEFT) for one in rest)
-        return list(endings.items())
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether a partition stands further than was committed."""
-        return bool(self._offsets(()))
-
-    def close(self) -> None:
-        """Let go of the producer; the broker aborts what is open after its time-out."""
-        if self._producer is not None:
-            self._producer.close(1.0)
-            self._producer = None
-
-    def _after(self, error: Aborted, rest: list[Handled], endings: dict[Record, Ending]) -> list[Handled]:
-        log.warning("transaction aborted", group=self._group, records=len(rest), error=str(error))
-        if error.refused is None:
-            self._pause()
-            return rest
-        record = error.refused.record
-        self._refusals.add(record, ", ".join(sorted({append.topic for append in error.refused.appends})), str(error))
-        endings[record] = Ending.AGAIN
-        if error.why is not None and record.failed is None and is_unsound(error.why):
-            record.failed = classify(error.why)  # the handler's own outputs; next, it is settled
-        elif error.why is not None and record.failed is not None and is_too_large(error.why):
-            record.outgrown += 1  # what follows from its failure; next, it goes to another place
-        return _without(rest, {error.refused}, endings)
-
-    def _is_done(self, record: Record) -> bool:
-        """Whether it was committed for an earlier stay of its partition, which ended while that went on."""
-        return record.offset < self._reached_before(record.owned)
-
-    def _reached_before(self, stay: OwnedPartition) -> int:
-        """What was committed for an earlier stay of a partition that was with this member all the time."""
-        return self._reached.get((stay.topic_id, stay.partition), 0) if stay.resume_at is not None else 0
-
-    def _offsets(self, handled: Iterable[Handled]) -> dict[OwnedPartition, int]:
-        offsets = {
-            stay: offset
-            for stay, offset in self._commits.settled.items()
-            if stay.active
-            and (stay.committed is None or offset > stay.committed)
-            and offset >= self._reached_before(stay)
-        }
-        for one in handled:
-            offsets[one.record.owned] = one.record.offset + 1
-        return offsets
-
-    def _once(self, handled: Sequence[Handled], offsets: Mapping[OwnedPartition, int], metadata: Any) -> None:
-        """One transaction.
+            handled: with the records to append.
+            offsets: behind them.
+            metadata: how the group knows this member.
 
         Raises:
             Aborted: nothing of it has happened.
+            GroupStopped: no producer gets through.
+            Left: the consumer is about to be closed.
         """
         producer = self._open()
         places = [
             TopicPartition(self._names.topic(stay.topic), stay.partition, offset, mark(stay.topic_id))
             for stay, offset in offsets.items()
         ]
-        sent: list[tuple[Handled, Delivery]] = []
+        sent: list[tuple[Handled, Append, Delivery]] = []
         committing = False
         try:
             producer.begin()
-            sent = [(one, self._append(producer, append)) for one in handled for append in one.appends]
+            sent = [(one, append, self._append(producer, append)) for one in handled for append in one.appends]
             self._settle(lambda: producer.send_offsets(places, metadata, CALL_SECONDS))
             committing = True
             self._settle(lambda: producer.commit(CALL_SECONDS))
         except PublishError as error:
-            refused, why = next(((one, why) for one, delivery in sent if (why := _refusal(delivery))), (None, None))
-            if self._abort(producer) or not committing or not self._was_committed(offsets):
-                raise Aborted(error, refused, why) from error
+            # Before the abort, which gives up what is on its way. After a record has failed no commit is sent.
+            blamed = blame(sent, others_answer=committing)
+            aborted = self._abort(producer, waits=not blamed)
+            if aborted or blamed or not committing or not self._was_committed(offsets):
+                raise Aborted(error, blamed, of_topic=aborted and bool(sent) and is_not_allowed(error)) from error
         self._lost = 0
-        for one in handled:
-            self._refusals.remove(one.record)
-        for stay, offset in offsets.items():
-            stay.committed = stay.acknowledged = self._reached[stay.topic_id, stay.partition] = offset
+
+    def pause(self) -> None:
+        """Before it is tried again."""
+        with self._sleep:
+            self._clock.wait(self._sleep, lambda: False, PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Let go of the producer; the broker aborts what is open after its time-out."""
+        if self._producer is not None:
+            self._producer.close(1.0)
+            self._producer = None
 
     def _append(self, producer: TransactionalProducer, append: Append) -> Delivery:
         return producer.produce(
@@ -225,22 +127,30 @@ class Transactions:
         while self._producer is None:
             self._commits.metadata()  # raises Left
             try:
-                self._producer = self._make()
+                self._producer = self._make(self._number)
             except Unsettled as error:
-                log.warning("transactions not ready", group=self._group, error=str(error))
-                self._pause()
+                self._held_up("transactions not ready", error)
+                self.pause()
             except TransactionError as error:
                 raise GroupStopped(f"group {self._group}: no transactions: {error}") from error
         return self._producer
 
-    def _abort(self, producer: TransactionalProducer) -> bool:
-        """Whether the transaction is aborted for sure; otherwise it ends when the next producer is made."""
+    def _abort(self, producer: TransactionalProducer, *, waits: bool) -> bool:
+        """Whether the transaction is aborted for sure; otherwise it ends when the next producer is made.
+
+        Unless it cannot end: a topic with too few replicas takes no marker of its end, either, and until it does the
+        coordinator begins no other transaction with the same id. So this one is left to it, and another id is taken;
+        the other topics have their markers at once.
+        """
         try:
-            self._settle(lambda: producer.abort(CALL_SECONDS))
+            self._settle(lambda: producer.abort(CALL_SECONDS), PATIENCE_SECONDS if waits else 0.0)
             return True
         except TransactionError as error:
             log.warning("transactional producer given up", group=self._group, error=str(error))
             self.close()
+            if not waits:
+                self._number += 1
+                return False
             self._lost += 1
             if self._lost > MAX_LOST:
                 raise GroupStopped(f"group {self._group}: no transaction succeeds: {error}") from error
@@ -254,39 +164,25 @@ class Transactions:
                 found = self._committed([stay.place for stay in offsets])
                 return all(_holds(found.get(stay.place), stay, offset) for stay, offset in offsets.items())
             except TopicError as error:
-                log.warning("what became of a transaction is not known yet", group=self._group, error=str(error))
-                self._pause()
+                self._held_up("what became of a transaction is not known yet", error)
+                self.pause()
                 self._commits.metadata()  # raises Left
 
-    def _settle(self, call: Callable[[], None]) -> None:
+    def _settle(self, call: Callable[[], None], patience: float = PATIENCE_SECONDS) -> None:
         """Repeat a call until it has an answer; only so long, for a new producer looks for the brokers anew."""
-        deadline = self._clock.monotonic() + PATIENCE_SECONDS
+        deadline = self._clock.monotonic() + patience
         while True:
             try:
                 return call()
             except Unsettled as error:
-                log.warning("transaction not settled", group=self._group, error=str(error))
+                self._held_up("transaction not settled", error)
                 self._commits.metadata()  # raises Left
                 if self._clock.monotonic() > deadline:
                     raise
 
-    def _pause(self) -> None:
-        with self._sleep:
-            self._clock.wait(self._sleep, lambda: False, PAUSE_SECONDS)
-
-
-def _without(handled: Sequence[Handled], failed: set[Handled], endings: dict[Record, Ending]) -> list[Handled]:
-    """What can be committed when these cannot: of their partitions, what comes before them."""
-    held: set[OwnedPartition] = set()
-    kept = []
-    for one in handled:
-        if one in failed:
-            held.add(one.record.owned)
-        elif one.record.owned in held:
-            endings[one.record] = Ending.AGAIN
-        else:
-            kept.append(one)
-    return kept
+    def _held_up(self, what: str, error: Exception) -> None:
+        log.warning(what, group=self._group, error=str(error))
+        self._refusals.hold_up(f"{what}: {error}")
 
 
 def _holds(found: Committed | None, stay: OwnedPartition, offset: int) -> bool:
@@ -295,13 +191,3 @@ def _holds(found: Committed | None, stay: OwnedPartition, offset: int) -> bool:
         return False
     is_first = stay.target is not None and stay.acknowledged is None
     return found.offset == offset if is_first else found.offset >= offset
-
-
-def _refusal(delivery: Delivery) -> PublishError | None:
-    if not delivery.done():
-        return None
-    try:
-        delivery.result(0)
-    except PublishError as error:
-        return error if error.code in _REFUSALS else None
-    return None

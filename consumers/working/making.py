@@ -16,7 +16,8 @@ from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import AtLeastOnce, Effects, Threads
 from offsetzero.consumers.working.handling import AsyncHandling, Handling, Parts
-from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS, Transactions
+from offsetzero.consumers.working.kafka_commits import KafkaCommits
+from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.tally import Tally
@@ -145,13 +146,15 @@ class Maker:
         """The worker of a Kafka-transactional group; its settler adds to the same outputs."""
         name = f"{self._group.name}-{uuid7()}"  # of this process alone: the group fences, by KIP-447
 
-        def producer() -> TransactionalProducer:
-            return resources.transactional_producer(name, TRANSACTION_SECONDS)
+        def producer(number: int) -> TransactionalProducer:
+            return resources.transactional_producer(f"{name}-{number}", TRANSACTION_SECONDS)
 
         def committed(places: Sequence[Place]) -> Mapping[Place, Committed]:
             return resources.committed(self._group.name, places)
 
-        transactions = Transactions(self._group.name, producer, commits, committed, self._names, refusals, self._clock)
+        transactions = KafkaCommits(
+            self._group.name, producer, commits, committed, resources.short, self._names, refusals, self._clock
+        )
         effects = OutputEffects(outputs, self._producer, self._names, self._settings)
         handling = TransactionHandling(self._parts(effects), outputs, transactions)
         return TransactionWorkers(dispatcher, handling, transactions, commits, crashed, self._clock, resources.spawn)

@@ -141,8 +141,9 @@ class Settler:
         if self._pool is None:
             return
         try:
-            with self._pool.connection(PROBE_SECONDS) as connection:
-                connection.execute("SELECT 1")
+            with self._pool.connection(PROBE_SECONDS):
+                pass  # there is one to be had
+            self._pool.ask(PROBE_SECONDS)
         except (psycopg.Error, PoolTimeout) as error:
             if is_away(error):
                 record.failed = None

@@ -10,11 +10,12 @@ from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Spawn
 from offsetzero.consumers.working.appends import Append, Appender
 from offsetzero.consumers.working.atwork import AtWork
+from offsetzero.consumers.working.blame import Handled
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import AtLeastOnce
 from offsetzero.consumers.working.handling import Handling, Parts
-from offsetzero.consumers.working.kafka_transaction import Handled, Transactions
+from offsetzero.consumers.working.kafka_commits import KafkaCommits
 from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.producers.delivery import Delivery
 
@@ -83,7 +84,7 @@ class TransactionHandling(Handling):
         transactions: commits.
     """
 
-    def __init__(self, parts: Parts, outputs: Outputs, transactions: Transactions) -> None:
+    def __init__(self, parts: Parts, outputs: Outputs, transactions: KafkaCommits) -> None:
         super().__init__(parts)
         self._outputs = outputs
         self._transactions = transactions
@@ -133,7 +134,7 @@ class TransactionWorkers:
         self,
         dispatcher: Dispatcher,
         handling: TransactionHandling,
-        transactions: Transactions,
+        transactions: KafkaCommits,
         commits: TransactionCommits,
         crashed: Callable[[BaseException], None],
         clock: Clock,

@@ -11,7 +11,6 @@ from offsetzero.settings import Settings
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 AsyncConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
-Pool: TypeAlias = ConnectionPool[Connection]
 AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
 IN_SCHEMA = "SELECT set_config('search_path', quote_ident(%s) || ', ' || current_setting('search_path'), %s)"
@@ -26,6 +25,23 @@ _SESSION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+
+
+class Pool(ConnectionPool[Connection]):
+    """Connections for threads; see `pool`."""
+
+    url = ""
+
+    def ask(self, seconds: float) -> None:
+        """Have the database answer a new connection within so many seconds.
+
+        An open one would not do: when the server stands still but its machine does not, a statement waits for ever, for
+        TCP is acknowledged (neither keepalives nor `tcp_user_timeout` end that).
+
+        Raises:
+            psycopg.OperationalError: it does not.
+        """
+        psycopg.connect(self.url, connect_timeout=max(2, int(seconds))).close()  # 2 is libpq's least
 
 
 def pool(
@@ -44,8 +60,9 @@ def pool(
         connection.execute(IN_SCHEMA, (schema, False))
         connection.commit()
 
-    return ConnectionPool(
-        settings.database_url.get_secret_value(),
+    url = settings.database_url.get_secret_value()
+    made = Pool(
+        url,
         kwargs={**_SESSION, "application_name": name},
         connection_class=psycopg.Connection,
         min_size=1,
@@ -55,6 +72,8 @@ def pool(
         configure=configure if schema is not None else None,
         open=True,
     )
+    made.url = url
+    return made
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import (
@@ -10,10 +12,13 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
+from kafka import enriching
 from kafka.conftest import RunningGroup, await_dead_letters, uploaded
+from kafka.second_broker import NODE, SecondBroker
 
 from broker_config import BROKER
 from offsetzero import DeadLetter, Transient, metrics
@@ -24,6 +29,7 @@ from offsetzero.consumers.record import PauseReason
 from offsetzero.consumers.watching.health import Phase
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.producers.publisher import Publisher
+from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
@@ -60,9 +66,9 @@ def limit(settings: Settings, size: int) -> None:
         pass_by(5.0)
 
 
-def forbid(settings: Settings) -> None:
+def forbid(settings: Settings, *topics: str) -> None:
     admin = client(settings)
-    for topic in ("audit.retry-1s", "audit.dlq"):
+    for topic in topics or ("audit.retry-1s", "audit.dlq"):
         rules = [_rule(settings, topic, AclOperation.ALL, AclPermissionType.ALLOW)]  # or the topic is closed altogether
         rules.append(_rule(settings, topic, AclOperation.WRITE, AclPermissionType.DENY))
         for made in admin.create_acls(rules).values():
@@ -88,15 +94,20 @@ def pass_by(seconds: float) -> None:
     wait_until(lambda: SYSTEM.monotonic() > deadline, seconds + 5, what="time")
 
 
-WAYS: dict[str, tuple[Callable[[Settings], None], Callable[[Settings], None]]] = {
+Change: TypeAlias = Callable[[Settings], None]
+WAYS: dict[str, tuple[Change, Change]] = {
     "deleted": (lambda settings: delete(settings, "audit.dlq"), make_again),
     "refused": (lambda settings: limit(settings, 100), lambda settings: limit(settings, 1_000_000)),
-    "forbidden": (forbid, permit),
 }
 
 
 def resting() -> float:
     return float(metrics.PAUSED.labels("audit", PauseReason.REFUSED)._value.get())
+
+
+def refused(member: RunningGroup) -> set[int]:
+    parts = member.runtime.health().body["partitions"]
+    return {one["partition"] for one in parts if PauseReason.REFUSED in one["pauses"]}
 
 
 def committed(settings: Settings, partition: int) -> int | None:
@@ -125,14 +136,45 @@ def test_a_partition_rests_while_what_follows_from_its_failure_is_not_taken(
 
     (A retry topic that is deleted stops the group: test_group_positions.)
     """
-    _rests(settings, running, way, failure, kind)
+    _rests(settings, running, WAYS[way], failure, kind)
 
 
+@pytest.mark.parametrize("kind", ["database", "transactional"])
 @pytest.mark.parametrize("failure", [DeadLetter("looks-odd"), Transient("busy")], ids=str)
 def test_a_partition_rests_while_nobody_may_write_what_follows_from_its_failure(
-    guarded: Settings, running: Running, failure: Exception
+    guarded: Settings, running: Running, failure: Exception, kind: str
 ) -> None:
-    _rests(guarded, running, "forbidden", failure, "database")
+    """In a transaction it is the partition's place there that is refused, and no record has an answer."""
+    _rests(guarded, running, (forbid, permit), failure, kind)
+
+
+def test_what_goes_to_other_topics_is_committed_while_one_may_not_be_written_to(
+    guarded: Settings, running: Running
+) -> None:
+    """All of it was in one transaction, which fails without a word about the topic that it fails of."""
+    names, document = [*map(str, range(50)), *(f"transient-{number}" for number in range(5))], uuid4()
+    with catalogue.declared_for(enriching.ENRICHED), Publisher(guarded) as publisher:
+        enriching.prepare_topics(guarded)
+        cluster.ensure(guarded, group_topics("enricher", 6, ["retry-1m", "retry-10m"]))
+        forbid(guarded, "enricher.retry-1m")
+
+        def publish(name: str) -> int:
+            of = document if name.startswith("transient") else uuid4()
+            return publisher.publish(uploaded(of, name=name), event_id=name).result(10).partition
+
+        places = {name: publish(name) for name in names}
+        with running(enriching.make(), guarded) as member:
+            [stuck] = wait_until(lambda: refused(member), 60, what="the partition rests")
+            [said] = member.runtime.health().body["degraded"]
+            assert said.startswith("enricher.retry-1m has refused what follows from 1 records")
+            places |= {name: publish(name) for name in (f"free-{number}" for number in range(100))}
+            free = {name for name, partition in places.items() if partition != stuck}
+            assert len(free) > 50
+            wait_until(lambda: not free - set(enriching.outputs(guarded)), 60, what="outputs of other partitions")
+            assert not any(name.startswith("transient") for name in enriching.outputs(guarded))
+            permit(guarded)
+            wait_until(lambda: len(enriching.outputs(guarded)) == len(places), 60, what="all outputs")
+    assert set(enriching.outputs(guarded).values()) == {1}, "each once"
 
 
 @pytest.fixture(scope="module")
@@ -149,13 +191,57 @@ def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def guarded(settings: Settings, guarded_broker: str) -> Settings:
     """Settings of the test, on that broker."""
-    kafka = settings.kafka.model_copy(update={"bootstrap_servers": guarded_broker})
+    return on_broker(settings, guarded_broker)
+
+
+def on_broker(settings: Settings, address: str) -> Settings:
+    """Settings of the test on another broker, with the catalogue's topics there."""
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
     made = settings.model_copy(update={"kafka": kafka})
     cluster.ensure(made, [topic.resolved(made) for topic in catalogue.TOPICS])
     return made
 
 
-def _rests(settings: Settings, running: Running, way: str, failure: Exception, kind: str) -> None:
+@pytest.fixture(scope="module")
+def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, SecondBroker]]:
+    """The address of a cluster whose second broker may be stopped: what the cluster needs is all on the first."""
+    with Kafka(tmp_path_factory.mktemp("first"), config=BROKER) as first:
+        settings = Settings(kafka={"bootstrap_servers": first.bootstrap_servers})
+        TransactionalProducer(settings, "makes-the-coordinator's-topic").close()
+        lag.group_state(settings, "nobody")
+        with SecondBroker(first, tmp_path_factory.mktemp("second") / "broker") as second:
+            yield first.bootstrap_servers, second
+
+
+@pytest.mark.parametrize("kind", ["database", "transactional"])
+@pytest.mark.parametrize("failure", [DeadLetter("looks-odd"), Transient("busy")], ids=str)
+def test_a_partition_rests_while_what_follows_from_its_failure_has_too_few_replicas(
+    settings: Settings, two_brokers: tuple[str, SecondBroker], running: Running, failure: Exception, kind: str
+) -> None:
+    """The client tries for as long as it may, and is never told more than that there was no answer."""
+    address, second = two_brokers
+    second.stop()  # which has no replica of the other topics
+    made = on_broker(settings, address)
+    second.start()
+    make_with_two_replicas(made)
+    _rests(made, running, (lambda _: second.stop(), lambda _: second.start()), failure, kind)
+
+
+def make_with_two_replicas(settings: Settings) -> None:
+    """The group's own topics, led by the first broker; two of them take nothing while a replica is away."""
+    admin, names = client(settings), Names(settings.kafka.namespace)
+    made = []
+    for topic in group_topics("audit", cluster.partition_count(settings, ["documents"]), [TIERS[0].name]):
+        config, replicas = {**topic.config, "min.insync.replicas": "2"}, [1, NODE]
+        if topic.name == "audit.redrive":
+            config, replicas = {**topic.config}, [1]
+        name, count = names.topic(topic.name), topic.partitions
+        made.append(NewTopic(name, num_partitions=count, replica_assignment=[replicas] * count, config=config))
+    for name, future in admin.create_topics(made).items():
+        answer(future, name)
+
+
+def _rests(settings: Settings, running: Running, way: tuple[Change, Change], failure: Exception, kind: str) -> None:
     audit = ConsumerGroup("audit", tiers=TIERS, transactional=kind == "transactional")
     calls: list[str] = []
     applied: list[str] = []
@@ -167,7 +253,7 @@ def _rests(settings: Settings, running: Running, way: str, failure: Exception, k
             raise failure
         applied.append(event.name)
 
-    take_away, bring_back = WAYS[way]
+    take_away, bring_back = way
     with running(audit, settings) as member, Publisher(settings) as publisher:
         publisher.publish(uploaded(name="before")).result(10)
         wait_until(lambda: applied == ["before"], what="the first record")
@@ -179,8 +265,7 @@ def _rests(settings: Settings, running: Running, way: str, failure: Exception, k
         assert (health.alive, health.ready, health.degraded) == (True, True, True)
         assert health.body["state"] == Phase.DEGRADED
         assert "audit." in health.body["degraded"][0]
-        paused = [one["partition"] for one in health.body["partitions"] if "refused" in one["pauses"]]
-        assert paused == [at.partition]
+        wait_until(lambda: refused(member) == {at.partition}, what="it is shown")
         behind = 0
         for _ in range(20):
             behind += publisher.publish(uploaded(name="behind")).result(10).partition == at.partition

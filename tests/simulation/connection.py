@@ -196,6 +196,10 @@ class SimPool:
         with connection._ending():
             yield connection
 
+    def ask(self, seconds: float) -> None:
+        with self.connection(seconds) as connection:
+            connection.execute("SELECT 1")
+
     def resize(self, min_size: int, max_size: int) -> None:
         pass
 

@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -98,6 +98,9 @@ class SimResources(Resources):
     def ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
         self._world.baton.step()
         return {place: self._world.log[place].end for place in places}
+
+    def short(self, topics: Collection[str]) -> Collection[Place]:
+        return ()
 
     def is_member(self, group: str, member_id: str) -> bool:
         self._world.baton.step()

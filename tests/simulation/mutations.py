@@ -1,5 +1,6 @@
 """Rules of the runtime, switched off one by one: what the simulation must find, or it would prove nothing."""
 
+import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,10 @@ from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working import batches, database, settle
+from offsetzero.consumers.working.blame import Aborted
 from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.consumers.working.dispatch import Dispatcher
-from offsetzero.consumers.working.kafka_transaction import Transactions
+from offsetzero.consumers.working.kafka_transaction import KafkaTransaction
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.settle import Settler
@@ -147,7 +149,13 @@ def _halves_begun_anyway(patch: pytest.MonkeyPatch) -> None:
 
 
 def _aborted_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "_after", lambda self, error, rest, endings: [])
+    original = KafkaTransaction.run
+
+    def run(self: KafkaTransaction, *arguments: Any) -> None:
+        with contextlib.suppress(Aborted):
+            original(self, *arguments)
+
+    patch.setattr(KafkaTransaction, "run", run)
 
 
 def _nothing_parked(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from offsetzero.clock import SYSTEM
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working.appends import Append, Refusals
-from offsetzero.consumers.working.kafka_transaction import Handled, Transactions
+from offsetzero.consumers.working.blame import Handled
+from offsetzero.consumers.working.kafka_commits import KafkaCommits
 from offsetzero.consumers.working.run import Ending
 from offsetzero.topics.names import Names
 
@@ -39,8 +40,8 @@ def test_a_stay_that_resumes_behind_a_late_transaction_does_not_take_its_offsets
     consumer.consumer_group_metadata = lambda: "member"
     commits.refresh(consumer)
     given: Any = producer
-    transactions = Transactions(
-        "audit", lambda: given, commits, lambda _: {}, Names(""), Refusals("audit", SYSTEM), SYSTEM
+    transactions = KafkaCommits(
+        "audit", lambda _: given, commits, lambda _: {}, lambda _: (), Names(""), Refusals("audit", SYSTEM), SYSTEM
     )
 
     def handled(stay: OwnedPartition, offset: int) -> Handled:
