@@ -24,6 +24,7 @@ TRANSACTION_SECONDS = 15.0
 """From the first append to the commit, no handler in between. What a killed member leaves open is aborted then: until
 that moment readers of its outputs, and the next owner of its partitions, wait."""
 CALL_SECONDS = 5.0  # for one call of the client; what was not answered is asked again
+TOLD_SECONDS = 0.1  # for the client to say of each record what it has said of the transaction
 PATIENCE_SECONDS = 30.0  # with a producer that has no answer
 PAUSE_SECONDS = 0.2  # before an aborted transaction is tried again
 MAX_LOST = 5  # producers in a row that end without one transaction
@@ -95,6 +96,7 @@ class KafkaTransaction:
             self._settle(lambda: producer.commit(CALL_SECONDS))
         except PublishError as error:
             # Before the abort, which gives up what is on its way. After a record has failed no commit is sent.
+            producer.flush(TOLD_SECONDS)
             blamed = blame(sent, others_answer=committing)
             aborted = self._abort(producer, waits=not blamed)
             if aborted or blamed or not committing or not self._was_committed(offsets):
