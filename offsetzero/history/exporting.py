@@ -62,6 +62,8 @@ def export(
         ConfigurationError: Parquet, and no pyarrow.
     """
     beside = manifest.beside(path)
+    if path.exists() and not path.is_file():
+        raise HistoryError(f"{path}: not a file, so nothing is written there")  # else a device would be replaced
     if not overwrite and (there := next((one for one in (path, beside) if one.exists()), None)):
         raise HistoryError(f"{there} is there already; --overwrite replaces it")
     topic_id, count = cluster.topic_ids(settings, [topic])[topic], retained.existing(settings, topic)

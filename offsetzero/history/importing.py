@@ -6,13 +6,14 @@ that was killed at any point goes on where it ended, and nothing is there twice.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import HistoryError, SchemaError
 from offsetzero.history import containers, lines, manifest, parquet, schemas
+from offsetzero.history.identities import DIGEST, Identities, Missing
 from offsetzero.history.manifest import Manifest
 from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.schemas import cloudevents, writer
@@ -48,19 +49,9 @@ class Outcome:
     appended: int = 0
 
 
-@dataclass(slots=True)
-class _File:
-    """What a first look at the file found: who is in it, and which schemas."""
-
-    ids: set[bytes] = field(default_factory=set)
-    repeated: int = 0
-    fingerprints: dict[str, str] = field(default_factory=dict)
-    """Each with the place of its first record."""
-
-
 def identity(record: LogRecord) -> bytes:
     """What tells a record from all others: source and id of an event; of what is no event, all that it holds."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=DIGEST)
     try:
         event = cloudevents.glance(record.value, record.headers)
         digest.update(b"event")
@@ -100,22 +91,19 @@ def import_file(
     about = manifest.load(path)
     topic = topic or about.topic
     count = retained.existing(settings, topic)
-    found = _look(path, about, tell)
-    _check_schemas(settings, path, about, found, keep_unreadable)
-    _check_times(settings, topic, about)
-    outcome = Outcome(topic, about.records, found.repeated)
-    if dry_run:
-        _take_out(settings, topic, found.ids, tell)
-        outcome.appended = len(found.ids)
-        outcome.present = about.records - found.repeated - outcome.appended
-        return outcome
-    with TransactionalProducer(settings, f"log-import.{topic}", linger=0.02) as producer:
-        _take_out(settings, topic, found.ids, tell)
-        outcome.present = about.records - found.repeated - len(found.ids)
-        _publish_schemas(settings, about, found)
-        missing = _missing(path, about, found.ids, tell)
-        outcome.appended = _append(settings, producer, topic, count, count == about.partition_count, missing)
-    return outcome
+    with Identities(about.records) as identities:
+        fingerprints = _look(path, about, identities, tell)
+        _check_schemas(settings, path, about, fingerprints, keep_unreadable)
+        _check_times(settings, topic, about)
+        if dry_run:
+            missing = _compare(settings, topic, identities, tell)
+            return _outcome(topic, about, missing)
+        with TransactionalProducer(settings, f"log-import.{topic}", linger=0.02) as producer:
+            missing = _compare(settings, topic, identities, tell)
+            _publish_schemas(settings, about, fingerprints)
+            left = _missing(path, about, missing, tell)
+            _append(settings, producer, topic, count, count == about.partition_count, left)
+            return _outcome(topic, about, missing)
 
 
 def records(path: Path, kind: str) -> Iterator[LogRecord]:
@@ -130,28 +118,33 @@ def records(path: Path, kind: str) -> Iterator[LogRecord]:
         yield from _READERS[kind](file, str(path))
 
 
-def _look(path: Path, about: Manifest, tell: Callable[[str, int, int], object]) -> _File:
-    found, number = _File(), 0
+def _outcome(topic: str, about: Manifest, missing: Missing) -> Outcome:
+    present = about.records - missing.repeated - len(missing)
+    return Outcome(topic, about.records, missing.repeated, present, len(missing))
+
+
+def _look(
+    path: Path, about: Manifest, identities: Identities, tell: Callable[[str, int, int], object]
+) -> dict[str, str]:
+    """Who is in the file, and the schemas that are, each with the place of its first record."""
+    found: dict[str, str] = {}
     for number, one in enumerate(records(path, about.kind), 1):
-        who = identity(one)
-        if who in found.ids:
-            found.repeated += 1
-        found.ids.add(who)
+        identities.add(identity(one))
         if (fingerprint := schemas.fingerprint(one.value)) is not None:
-            found.fingerprints.setdefault(fingerprint, f"{about.topic}/{one.partition}@{one.offset}")
+            found.setdefault(fingerprint, f"{about.topic}/{one.partition}@{one.offset}")
         if number % 1_000 == 0:
             tell("read the file", number, about.records)
-    if number != about.records:
-        raise HistoryError(f"{path}: {number:,} records, and its manifest says {about.records:,}")
+    if identities.count != about.records:
+        raise HistoryError(f"{path}: {identities.count:,} records, and its manifest says {about.records:,}")
     return found
 
 
-def _check_schemas(settings: Settings, path: Path, about: Manifest, found: _File, keep: bool) -> None:
-    asked = [one for one in found.fingerprints if one not in about.schemas]
+def _check_schemas(settings: Settings, path: Path, about: Manifest, found: Mapping[str, str], keep: bool) -> None:
+    asked = [one for one in found if one not in about.schemas]
     known = schemas.texts(settings, asked)
     unknown = [one for one in asked if one not in known]
     if unknown and not keep:
-        where = "\n".join(f"  {one}: first in {found.fingerprints[one]}" for one in unknown)
+        where = "\n".join(f"  {one}: first in {found[one]}" for one in unknown)
         raise HistoryError(
             f"{path}: records were written with schemas that are in no contract, not in the file's manifest, and not "
             f"in the topic `schemas`; nobody could read them:\n{where}\nPublish the schemas first (`offsetzero topics "
@@ -172,9 +165,9 @@ def _check_times(settings: Settings, topic: str, about: Manifest) -> None:
         )
 
 
-def _publish_schemas(settings: Settings, about: Manifest, found: _File) -> None:
+def _publish_schemas(settings: Settings, about: Manifest, found: Collection[str]) -> None:
     frozen = schemas.frozen_texts()
-    carried = [text for one, text in about.schemas.items() if one in found.fingerprints and one not in frozen]
+    carried = [text for one, text in about.schemas.items() if one in found and one not in frozen]
     if carried:
         log = SchemaLog(settings)
         try:
@@ -183,23 +176,28 @@ def _publish_schemas(settings: Settings, about: Manifest, found: _File) -> None:
             log.close()
 
 
-def _take_out(settings: Settings, topic: str, ids: set[bytes], tell: Callable[[str, int, int], object]) -> None:
-    """Take out of a set who is in the topic."""
+def _compare(
+    settings: Settings, topic: str, identities: Identities, tell: Callable[[str, int, int], object]
+) -> Missing:
+    """Which records of the file the topic has not got."""
     spans = {number: (one.low, one.end) for number, one in retained.bounds(settings, topic).items()}
     total, done = sum(end - first for first, end in spans.values()), 0
     with TopicReader(settings) as reader:
         for batch in reader.read(topic, spans):
-            ids.difference_update(identity(one) for one in batch)
+            for one in batch:
+                identities.take_out(identity(one))
             done += len(batch)
             tell("read the topic", done, total)
+    return identities.missing()
 
 
 def _missing(
-    path: Path, about: Manifest, ids: set[bytes], tell: Callable[[str, int, int], object]
+    path: Path, about: Manifest, missing: Missing, tell: Callable[[str, int, int], object]
 ) -> Iterator[LogRecord]:
-    for number, one in enumerate(records(path, about.kind), 1):
-        if (who := identity(one)) in ids:
-            ids.discard(who)
+    if not missing:
+        return
+    for number, one in enumerate(records(path, about.kind)):
+        if number in missing:
             yield one
         if number % 1_000 == 0:
             tell("append", number, about.records)
@@ -212,7 +210,7 @@ def _append(
     count: int,
     same_partitions: bool,
     missing: Iterator[LogRecord],
-) -> int:
+) -> None:
     name, appended, size = Names(settings.kafka.namespace).topic(topic), 0, 0
     for one in missing:
         if size == 0 or appended % TRANSACTION_RECORDS == 0 or size > TRANSACTION_BYTES:
@@ -234,4 +232,3 @@ def _append(
         size += len(one.value or b"")
     if appended:
         producer.commit()
-    return appended

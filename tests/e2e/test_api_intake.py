@@ -249,6 +249,22 @@ def test_a_deleted_document_is_gone_at_once_and_announced(api: Api) -> None:
     assert _upload(api.client).status_code == 202, "the same file may come again, as a new document"
 
 
+def test_while_the_object_store_is_away_nothing_is_deleted(api: Api) -> None:
+    document_id = _upload(api.client, name="kept.pdf").json()["document_id"]
+    folder = api.settings.home / "objects"
+    folder.rename(away := folder.with_name("away"))
+    folder.write_text("not a folder")
+    assert _problem(response := api.client.delete(f"/documents/{document_id}"), 503, "object-store-unavailable")
+    assert response.headers["retry-after"]
+    assert api.client.get(f"/documents/{document_id}").json()["name"] == "kept.pdf"
+    assert api.rows("SELECT 1 FROM outbox WHERE type = 'document.deleted'") == []
+    folder.unlink()
+    away.rename(folder)
+    assert api.client.delete(f"/documents/{document_id}").status_code == 204
+    assert api.objects() == []
+    assert api.rows("SELECT name, deleted_at IS NULL FROM documents") == [("", False)]
+
+
 def test_without_its_database_it_is_alive_and_not_ready(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/none")
     with serving(settings) as url, httpx.Client(base_url=url, timeout=20) as client:

@@ -281,6 +281,18 @@ def test_what_the_topic_has_already_is_left_out_also_when_it_came_another_way(
     assert all(partition_of(one.key, 3) == number for number, part in found.items() for one in part if one.key)
 
 
+def test_what_is_no_file_is_not_replaced(settings: Settings, offsetzero: CommandsHere, tmp_path: Path) -> None:
+    """As root, `-o /dev/null --overwrite` put a file in the place of the device."""
+    fill(settings, "documents", 1)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    said = offsetzero(
+        "log", "export", "documents", "--format", "jsonl", "-o", str(pipe), "--overwrite", status=1
+    ).stderr  # fmt: skip
+    assert "not a file" in said
+    assert pipe.is_fifo()
+    assert list(tmp_path.glob(".*")) == []
+
+
 def test_spans_are_offsets_times_or_how_long_ago(settings: Settings, offsetzero: CommandsHere, tmp_path: Path) -> None:
     fill(settings, "documents", 600)
 

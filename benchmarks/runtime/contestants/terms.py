@@ -21,7 +21,7 @@ KEYS = 1_000
 BATCH = 500
 HEADER = 10
 """Bytes of an Avro single-object header: the marker and the fingerprint."""
-SCHEMA = Path(__file__).parents[3] / "schemas/contracts/document.uploaded/v1.avsc"
+SCHEMA = Path(__file__).parents[3] / "schemas/contracts/document.uploaded/v2.avsc"
 NUMBER = "size_bytes"
 """The field that carries the number of the event, from 0."""
 
