@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Throttled,
         Transient,
     )
+    from offsetzero.retry.policy import Tier
     from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
     from offsetzero.schemas.event import Event
     from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
@@ -51,6 +52,7 @@ _HOMES = {
     "RunFailed": "schemas.runs",
     "RunSucceeded": "schemas.runs",
     "Throttled": "retry.failures",
+    "Tier": "retry.policy",
     "Transient": "retry.failures",
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "RunFailed",
     "RunSucceeded",
     "Throttled",
+    "Tier",
     "Transient",
 ]
 

@@ -22,4 +22,7 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(f"there is no module {name} in {here} or installed") from error
+        package, dot, _ = (error.name or "").partition(".")
+        if dot and package in sys.modules:
+            raise ConfigurationError(f"{name} imports {error.name}, and {package} has no such module") from error
         raise ConfigurationError(f"{name} needs the package {error.name!r}, which is not installed") from error

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
@@ -208,24 +209,29 @@ def owner_of(name: str, existing: Iterable[str]) -> str | None:
     return max((group for group in groups if name.startswith(f"{group}.")), key=len, default=None)
 
 
-def declared(settings: Settings, groups: Mapping[str, Sequence[str]] = GROUPS) -> list[Topic]:
+def declared(
+    settings: Settings,
+    groups: Mapping[str, Sequence[str]] = GROUPS,
+    tiers: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Topic]:
     """Every topic that should exist, with its counts: the event topics, and those of each group.
 
     Args:
         settings: partition and replica counts, and the retry tiers.
         groups: the sources of each group.
+        tiers: the retry tiers of groups that have others than those of the settings.
 
     Raises:
         TopicError: a group reads a topic that is not declared.
     """
     topics = [topic.resolved(settings) for topic in _declared.values()]
     for group, sources in groups.items():
-        topics += of_group(settings, group, sources)
+        topics += of_group(settings, group, sources, tiers.get(group))
     return topics
 
 
-def of_group(settings: Settings, group: str, sources: Sequence[str]) -> list[Topic]:
-    """The topics of one group, with their counts.
+def of_group(settings: Settings, group: str, sources: Sequence[str], tiers: Sequence[str] | None = None) -> list[Topic]:
+    """The topics of one group, with their counts; its retry tiers are by default those of the settings.
 
     Raises:
         TopicError: a source is not declared, or the sources differ in their partition counts.
@@ -238,7 +244,8 @@ def of_group(settings: Settings, group: str, sources: Sequence[str]) -> list[Top
         counts[name] = source.resolved(settings).partitions
     if len(set(counts.values())) != 1:
         raise TopicError(f"group {group}: its sources need one partition count, not {counts}")
-    topics = group_topics(group, next(iter(counts.values())), list(settings.retry.delays))
+    names = list(settings.retry.delays) if tiers is None else tiers
+    topics = group_topics(group, next(iter(counts.values())), names)
     return [topic.resolved(settings) for topic in topics]
 
 

@@ -11,7 +11,7 @@ from offsetzero import logs, metrics
 from offsetzero.clock import Clock
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
-from offsetzero.consumers.working import steps
+from offsetzero.consumers.working import steps, telling
 from offsetzero.consumers.working.appends import Append, Appender, TooLarge
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.calls import Call
@@ -106,7 +106,7 @@ class Settler:
         if record.failed is None:
             record.failed = failure
             if not call.early:
-                self._tell(call, failure, decision)
+                telling.tell(call, failure, decision)
             retry_headers.let_go(failure)  # it may stay for long, while the broker or the database is away
         if isinstance(decision, Again):
             record.failed = None
@@ -251,18 +251,3 @@ class Settler:
             if not is_away(error):
                 log.error("outcome refused", record=str(call.record), error=str(error))
             raise NotNow from error
-
-    def _tell(self, call: Call, failure: Failure, decision: Decision) -> None:
-        is_bug = failure.failure_class is FailureClass.BUG
-        is_wanted = failure.failure_class in (FailureClass.CANCELLED, FailureClass.DISCARDED)
-        write = log.error if is_bug else log.info if is_wanted else log.warning
-        write(
-            "handling ended" if is_wanted else "handling failed",
-            record=str(call.record),
-            event_type=call.meta.type,
-            failure=failure.failure_class.value,
-            reason=failure.reason,
-            detail=failure.internal or failure.detail,
-            next=decision.outcome.value if isinstance(decision, End) else type(decision).__name__.lower(),
-            exc_info=failure.__cause__ if is_bug else None,
-        )

@@ -45,7 +45,7 @@ _MAP = {
     "new": _Entry("new:app", "Write a group of your own, and its test", _GROUPS),
     "replay": _Entry("replay:replay", "Let a group read part of the log once more", _GROUPS),
     "usage": _Entry("usage:app", "What the group usage has counted: rebuild", _GROUPS),
-    "dlq": _Entry("dlq:app", "Dead letters with their reasons and original bytes: list, show", _GROUPS),
+    "dlq": _Entry("dlq:app", "Dead letters: list, groups, show, export; edit, redrive, discard, audit", _GROUPS),
 }
 _HELP = """An event-log pipeline on Apache Kafka.
 

@@ -1,6 +1,5 @@
 """`offsetzero dlq`: dead letters with their reasons and original bytes, and what operators do about them."""
 
-import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -67,7 +66,7 @@ def list_dead_letters(
     """List the dead letters of groups, oldest first."""
     from offsetzero.cli import dlq_desk
 
-    wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
+    wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text), status)
     found, more = _find(groups or (), wanted, text, None if as_json else limit)
     if as_json:
         print(json.dumps([dlq_view.summary(one) for one in found], indent=2))
@@ -75,9 +74,8 @@ def list_dead_letters(
     from offsetzero.cli import rows
 
     if not found:
-        print(
-            f"No{'' if status is Shown.ALL else f' {status}'} dead letters in {', '.join(groups or ()) or 'any group'}."
-        )
+        said = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
+        print(dlq_desk.no_match(groups or (), status, **said, text=text))
         return
     columns = (
         *("failed_at", "group", "place", "failure", "reason"),
@@ -118,7 +116,7 @@ def count_by_cause(
     if as_json:
         print(json.dumps(plain(values), indent=2))
     elif not values:
-        print("No dead letters.")
+        print(dlq_desk.no_match(groups or (), status, type=event_type, tenant=tenant, since=since, until=until))
     else:
         shown = [[str(value) or "-" for value in row.values()] for row in values]
         rows.show(columns, shown, first=7, right={"count"}, cut_last=True)
@@ -154,7 +152,7 @@ def show(
         print(json.dumps(plain(whole), indent=2))
         return
     for name, value in whole.items():
-        if value is None or (name == "payload_hex" and whole["payload"] is not None):
+        if value is None or value is False or (name == "payload_hex" and whole["payload"] is not None):
             continue
         print(f"{name}: {dlq_view.lines(value)}")
 
@@ -177,18 +175,18 @@ def export(
     from offsetzero.cli.dlq_payload import Payloads, plain
     from offsetzero.store.dead_letter_pages import pages
 
-    wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until), status)
+    wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text), status)
     with dlq_desk.opened([group]) as desk, Payloads(desk.config) as payloads:
         if which:
             wanted = replace(wanted, status=None, places=[desk.named(group, one).at for one in which])
         wanted = dlq_desk.with_text(desk, replace(wanted, groups=[group]), text)
         written = 0
-        with out.open("w") if out is not None else contextlib.nullcontext(sys.stdout) as file:
+        with dlq_view.output(out) as write:
             for part in pages(desk.connection, wanted, dlq_desk.PAGE):
                 letters = payloads.letters(desk, part)
                 for one in part:
                     line = plain(dlq_view.details(one, letters.get(one.at), payloads, None))
-                    print(json.dumps(line, ensure_ascii=False), file=file)
+                    write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += len(part)
     print(f"{dlq_desk.letters(written)} of {group} written", file=sys.stderr)
 
@@ -197,12 +195,18 @@ def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int 
     """What is to be listed, and whether there is more; without a database the topics are read, and all is open."""
     from offsetzero import settings
     from offsetzero.cli import dlq_desk
+    from offsetzero.errors import ConfigurationError
     from offsetzero.retry import dead_letters as topics
     from offsetzero.store import dead_letters
+    from offsetzero.store.dead_letters import Filter, Status
     from offsetzero.store.script import run
 
     config = settings.load(needs=frozenset({"kafka"}))
     if not config.database_url.get_secret_value():
+        if text is not None or wanted not in (Filter(), Filter(status=Status.OPEN)):
+            raise ConfigurationError(
+                "OFFSETZERO_DATABASE_URL: without it all of a topic is listed; filters need the ledger in the database"
+            )
         read = [_known(letter) for group in groups or topics.groups(config) for letter in topics.read(config, group)]
         read.sort(key=lambda one: (one.entry.failed_at, one.entry.group_name, one.entry.partition, one.entry.place))
         return read[-limit:] if limit is not None else read, limit is not None and len(read) > limit
@@ -213,13 +217,13 @@ def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int 
 
 
 def _without_database(config: "Settings", group: str, which: str) -> "tuple[Known, DeadLetter]":
-    from offsetzero.errors import RedriveRefused
+    from offsetzero.cli import dlq_desk
     from offsetzero.retry import dead_letters
 
     for letter in dead_letters.read(config, group):
         if which in (f"{letter.partition}/{letter.offset}", letter.meta.id if letter.meta else None):
             return _known(letter), letter
-    raise RedriveRefused(f"group {group}: no dead letter {which}; see `offsetzero dlq list {group}`")
+    raise dlq_desk.not_there(group, which)
 
 
 def _known(letter: "DeadLetter") -> "Known":

@@ -45,7 +45,7 @@ def discard(
     check_choice(which, said, every, why, dry_run, problems)
     if problems:
         raise ConfigurationError(problems)
-    wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until)
+    wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text)
     with dlq_desk.opened([group]) as desk:
         wanted = replace(wanted, groups=[group], status=Status.OPEN, free=True)
         wanted = choose(desk, group, which, wanted, text)

@@ -3,6 +3,7 @@
 import getpass
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -65,13 +66,12 @@ class Desk:
         Raises:
             RedriveRefused: there is none.
         """
-        from offsetzero.errors import RedriveRefused
         from offsetzero.store import dead_letters
         from offsetzero.store.script import run
 
         found = run(self.connection, dead_letters.named(group, which))
         if not found:
-            raise RedriveRefused(f"group {group}: no dead letter {which}; see `offsetzero dlq list {group}`")
+            raise not_there(group, which)
         return found[-1]
 
 
@@ -115,21 +115,30 @@ def chosen(
     fingerprint: str | None,
     since: str | None,
     until: str | None,
+    text: str | None = None,
 ) -> "Filter":
-    """The filter that the options make.
+    """The filter that the options make; the text is only checked (see `with_text`).
 
     Raises:
-        ConfigurationError: a time cannot be read.
+        ConfigurationError: what is wrong with them. An empty one would choose everything: that is what a script gives
+            whose variable is not set.
     """
+    from offsetzero.errors import ConfigurationError
     from offsetzero.store.dead_letters import Filter
 
-    return Filter(
-        event_type=event_type,
-        tenant=tenant,
-        fingerprint=fingerprint,
-        since=parse_time("--since", since),
-        until=parse_time("--until", until),
-    )
+    said = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "text": text}
+    problems = [f"--{name} is empty: leave it out, or say what it is" for name, value in said.items() if value == ""]
+    if fingerprint and not re.fullmatch("[0-9a-fA-F]{1,16}", fingerprint):
+        problems.append(
+            f"--fingerprint {fingerprint}: give hex digits, 16 at most, as `offsetzero dlq groups` shows them"
+        )
+    begin, end = parse_time("--since", since), parse_time("--until", until)
+    if begin is not None and end is not None and end <= begin:
+        problems.append(f"--until {until}: it is not after --since {since}, so nothing can be between them")
+    if problems:
+        raise ConfigurationError(problems)
+    hexed = fingerprint.lower() if fingerprint else None
+    return Filter(event_type=event_type, tenant=tenant, fingerprint=hexed, since=begin, until=end)
 
 
 def parse_time(option: str, text: str | None) -> datetime | None:
@@ -171,6 +180,23 @@ def words(which: Sequence[str] | None, **options: str | None) -> str:
     """How dead letters were chosen, for the audit."""
     said = [*(which or ()), *(f"--{name} {value}" for name, value in options.items() if value is not None)]
     return " ".join(said) or "--all"
+
+
+def no_match(groups: Sequence[str], status: str, **options: str | None) -> str:
+    """What is said when nothing was found: where, and by which options."""
+    said = " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)
+    kind = "" if status == "all" else f"{status} "
+    return f"No {kind}dead letters in {', '.join(groups) or 'any group'}{said and f' with {said}'}."
+
+
+def not_there(group: str, which: str) -> Exception:
+    """No dead letter is named so."""
+    from offsetzero.errors import RedriveRefused
+
+    return RedriveRefused(
+        f"group {group}: no dead letter {which}; name a place, such as 0/17, or an event id, as "
+        f"`offsetzero dlq list {group} --status all` shows them"
+    )
 
 
 def letters(count: int) -> str:

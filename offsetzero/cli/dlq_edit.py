@@ -81,10 +81,20 @@ def _wanted(fields: Any, changes: list[str] | None, file: Path | None) -> Any:
     from offsetzero.cli.dlq_payload import plain
 
     if file is not None:
-        fields = _parsed(sys.stdin.read() if str(file) == "-" else file.read_text(), str(file))
+        fields = _parsed(_read(file), str(file))
     if changes:
         return _changed(plain(fields), changes)
     return fields if file is not None else _in_editor(plain(fields))
+
+
+def _read(file: Path) -> str:
+    from offsetzero.errors import ConfigurationError
+
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"--file {file}: {why}; nothing was stored") from error
 
 
 def _changed(fields: Any, changes: list[str]) -> Any:
@@ -98,7 +108,8 @@ def _changed(fields: Any, changes: list[str]) -> Any:
         for part in path:
             inner = inner.get(part) if isinstance(inner, dict) else None
         if not equals or not isinstance(inner, dict) or last not in inner:
-            raise ConfigurationError(f"--set {change}: give FIELD=VALUE, of a field that the payload has")
+            has = f": {', '.join(inner)}" if isinstance(inner, dict) else ""
+            raise ConfigurationError(f"--set {change}: give FIELD=VALUE, of a field that the payload has{has}")
         try:
             inner[last] = json.loads(text)
         except ValueError:
@@ -115,9 +126,12 @@ def _in_editor(fields: Any) -> Any:
     before = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
     with tempfile.TemporaryDirectory(prefix="offsetzero-edit-") as folder:
         path = Path(folder) / "payload.json"
-        path.write_text(before)
-        status = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
-        after = path.read_text()
+        path.write_text(before, encoding="utf-8")
+        try:
+            status = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
+            after = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:  # no such command, a quotation mark too few, what it left is no text
+            raise ConfigurationError(f"the editor {editor}: {error}; nothing was stored") from error
     if status != 0:
         raise ConfigurationError(f"{editor} ended with status {status}: nothing was stored")
     return None if after == before else _parsed(after, "what was edited")

@@ -93,9 +93,16 @@ class Payloads:
             RedriveRefused: it cannot be made; with what is wrong.
         """
         meta, content_type = letter.meta, _content_type(letter)
-        if meta is None or (event := event_class(meta.type)) is None:
-            what = "its attributes cannot be read" if meta is None else f"no model of {meta.type} is known here"
-            raise RedriveRefused(f"{what}; name the module that declares it with --module. Nothing was stored")
+        if meta is None:
+            raise RedriveRefused(
+                "its headers say no event type and id, and an edit changes the payload alone: publish the event again "
+                "from its source, then discard this one. Nothing was stored"
+            )
+        if (event := event_class(meta.type)) is None:
+            raise RedriveRefused(
+                f"no model of {meta.type} is known here; name the module that declares it with --module. "
+                "Nothing was stored"
+            )
         if structured.claims(content_type):
             raise RedriveRefused("an event in structured mode cannot be edited; nothing was stored")
         try:

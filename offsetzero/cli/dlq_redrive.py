@@ -1,5 +1,6 @@
 """`offsetzero dlq redrive`: dead letters back to their group, with canaries, at a rate, interruptible."""
 
+import contextlib
 import sys
 import threading
 from collections.abc import Sequence
@@ -41,11 +42,13 @@ def redrive(
         typer.Option("--canary", metavar="N", help="Send N first, and the rest when enough of them succeed."),
     ] = None,
     stop_above: Annotated[
-        str, typer.Option("--stop-above", metavar="SHARE", help="With --canary: send no more when more of them fail.")
-    ] = "5%",
+        str | None,
+        typer.Option("--stop-above", metavar="SHARE", help="With --canary: stop when more of them fail; 5% if unsaid."),
+    ] = None,
     canary_seconds: Annotated[
-        float, typer.Option("--canary-seconds", help="With --canary: those that have not ended by then have failed.")
-    ] = CANARY_SECONDS,
+        float | None,
+        typer.Option("--canary-seconds", help="With --canary: those at work for longer have failed; 3600 if unsaid."),
+    ] = None,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="ID", help="Go on with a redrive that was interrupted.")
     ] = None,
@@ -63,8 +66,11 @@ def redrive(
 
     problems = [] if 0 < rate < float("inf") else [f"--rate {rate:g}: it must be more than 0"]
     problems += [] if canary is None or canary > 0 else [f"--canary {canary}: it must be 1 or more"]
-    problems += [] if canary_seconds > 0 else [f"--canary-seconds {canary_seconds:g}: it must be more than 0"]
-    limit = _share(stop_above, problems)
+    if canary is None and (stop_above is not None or canary_seconds is not None):
+        problems.append("--stop-above and --canary-seconds are about canaries: say how many with --canary")
+    seconds = CANARY_SECONDS if canary_seconds is None else canary_seconds
+    problems += [] if seconds > 0 else [f"--canary-seconds {seconds:g}: it must be more than 0"]
+    limit = _share("5%" if stop_above is None else stop_above, problems)
     options = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
     said = {**options, "text": text}
     if resume is None:
@@ -73,7 +79,7 @@ def redrive(
         problems.append("--resume: it sends what is left of a redrive, and chooses and counts nothing")
     if problems:
         raise ConfigurationError(problems)
-    wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until)
+    wanted = dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text)
     with dlq_desk.opened([group]) as desk:
         topic = desk.topic(group)
         if resume is not None:
@@ -101,7 +107,7 @@ def redrive(
                 dlq_actions.nothing(desk, group)
                 return
             action = begun
-        carry_out(desk, action, rate, canary, limit, canary_seconds)
+        carry_out(desk, action, rate, canary, limit, seconds)
 
 
 def carry_out(
@@ -157,7 +163,8 @@ def carry_out(
         raise typer.Exit(130)
     run(desk.connection, dead_letter_actions.end(action.id))
     if held is not None:
-        print(f"{len(held):,} of them hold up their keys: {action.group} was told to go on with these.")
+        keys = "its key" if len(held) == 1 else "their keys"
+        print(f"{len(held):,} of them held up {keys}: {action.group} was told to go on.")
         return
     print(
         f"{_told(action, work)}. `offsetzero dlq list {action.group} --status redriven` shows what is not applied yet."
@@ -169,11 +176,21 @@ def _await_canaries(
 ) -> str | None:
     """Wait until the canaries tell; gives why the rest must stay, None when it may follow."""
     from offsetzero.clock import SYSTEM
+    from offsetzero.errors import TopicError
     from offsetzero.retry.redrive_plan import Verdict, judge
     from offsetzero.store import dead_letter_actions
     from offsetzero.store.script import run
+    from offsetzero.topics import lag
 
-    deadline, told = SYSTEM.monotonic() + seconds, ""
+    deadline, told, alone = SYSTEM.monotonic() + seconds, "", False
+    with contextlib.suppress(TopicError):  # who may not ask for its members may redrive all the same
+        alone = not lag.group_state(desk.config, action.group).members
+    if alone:
+        print(
+            f"No member of {action.group} runs: canaries end only when one does (`offsetzero groups list "
+            f"{action.group}`). They are awaited for {seconds:g} s; Ctrl-C ends that.",
+            file=sys.stderr,
+        )
     while not stop.is_set():
         outcomes = run(desk.connection, dead_letter_actions.outcomes(action.id, sent))
         verdict = judge(len(sent), outcomes, limit)
@@ -183,8 +200,10 @@ def _await_canaries(
             print(f"Canaries: {len(sent)} sent, {said}", file=sys.stderr)
         if verdict is Verdict.GO:
             return None
-        if verdict is Verdict.STOP or SYSTEM.monotonic() > deadline:
-            return f"of {len(sent)} canaries: {said}; more than {limit:.0%} failed, or did not end in {seconds:g} s"
+        if verdict is Verdict.STOP:
+            return f"of {len(sent)} canaries: {said}; more than {limit * 100:g}% failed"
+        if SYSTEM.monotonic() > deadline:
+            return f"of {len(sent)} canaries: {said}; the others have not ended in {seconds:g} s"
         stop.wait(_LOOK_SECONDS)
     return None
 

@@ -1,8 +1,11 @@
 """Dead letters as `offsetzero dlq` shows them."""
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,13 +34,16 @@ def summary(one: "Known") -> dict[str, Any]:
         "redriven": entry.redrive_no,
         "status": str(one.status),
         "outcome": one.outcome,
+        "holds_key": one.holds,
     }
 
 
 def fate(one: "Known") -> str:
-    """Its status; of one that was sent again and not applied, also how it ended, such as `redriven (failed)`."""
-    shown = one.outcome is not None and str(one.status) == "redriven"
-    return f"{one.status} ({one.outcome})" if shown else str(one.status)
+    """Its status; of one that was sent again and not applied, also how it ended, such as `redriven (failed)`; of one
+    that is open, whether the events of its key wait for it."""
+    if one.outcome is not None and str(one.status) == "redriven":
+        return f"{one.status} ({one.outcome})"
+    return f"{one.status} (holds its key)" if one.holds and str(one.status) == "open" else str(one.status)
 
 
 def details(one: "Known", letter: "DeadLetter | None", payloads: "Payloads", edited: bytes | None) -> dict[str, Any]:
@@ -91,3 +97,18 @@ def lines(value: Any) -> str:
 def at(time: datetime) -> str:
     """A time, in UTC, to the second."""
     return time.astimezone(UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def output(out: Path | None) -> "Iterator[Callable[[str], object]]":
+    """Standard output, or a file that has its name when it is whole; a device or a pipe is written as it is."""
+    from offsetzero.history.whole_file import whole_file
+
+    if out is None:
+        yield sys.stdout.write
+    elif out.exists() and not out.is_file() and not out.is_dir():
+        with out.open("w", encoding="utf-8") as device:
+            yield device.write
+    else:
+        with whole_file(out) as file:
+            yield lambda text: file.write(text.encode())

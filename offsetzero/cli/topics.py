@@ -44,7 +44,7 @@ def plan(
     from offsetzero import settings as settings_module
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
-    made = _plan(settings, _sources(group, module), allow_rekey)
+    made = _plan(settings, *_groups(settings, group, module), allow_rekey)
     _show(made, as_json)
     if made.refusals:
         raise typer.Exit(1)
@@ -61,7 +61,7 @@ def apply(group: Group = None, module: Module = None, allow_rekey: AllowRekey = 
     from offsetzero.topics.schema_log import SchemaLog
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
-    made = _plan(settings, _sources(group, module), allow_rekey)
+    made = _plan(settings, *_groups(settings, group, module), allow_rekey)
     if made.refusals:
         _show(made, as_json)
         raise typer.Exit(1)
@@ -80,7 +80,7 @@ def list_topics(group: Group = None, module: Module = None, as_json: AsJson = Fa
     from offsetzero.topics import catalogue, cluster
 
     settings = settings_module.load(needs=frozenset({"kafka"}))
-    declared = catalogue.declared(settings, _sources(group, module))
+    declared = catalogue.declared(settings, *_groups(settings, group, module))
     existing = cluster.partitions(settings)
     rows = [_row(topic, existing.get(topic.name)) for topic in declared]
     known = {topic.name for topic in declared}
@@ -152,28 +152,33 @@ def describe(
     lines.show(columns, texts, right={"partition", "deleted", "first", "end"})
 
 
-def _sources(own: list[str] | None, modules: list[str] | None) -> dict[str, tuple[str, ...]]:
-    """The sources of every group: those that come with offsetzero, and the user's own; their topics are declared."""
+def _groups(
+    settings: "Settings", own: list[str] | None, modules: list[str] | None
+) -> tuple[dict[str, tuple[str, ...]], dict[str, list[str]]]:
+    """The sources of every group, and the retry tiers of the user's own; the topics of these are declared."""
     from offsetzero.imports import import_module
     from offsetzero.topics import catalogue
 
     for module in modules or ():
         import_module(module)
-    sources = dict(catalogue.GROUPS)
+    sources, tiers = dict(catalogue.GROUPS), {}
     if own:
         from offsetzero.consumers import registry
 
         for name in own:
             group = registry.load(name)
             sources[group.name] = tuple(group.topics())
-    return sources
+            tiers[group.name] = [tier.name for tier in group.policy(settings).tiers]
+    return sources, tiers
 
 
-def _plan(settings: "Settings", sources: dict[str, tuple[str, ...]], allow_rekey: bool) -> "Plan":
+def _plan(
+    settings: "Settings", sources: dict[str, tuple[str, ...]], tiers: dict[str, list[str]], allow_rekey: bool
+) -> "Plan":
     from offsetzero.topics import catalogue, cluster
     from offsetzero.topics.plan import Intent, make_plan
 
-    declared = catalogue.declared(settings, sources)
+    declared = catalogue.declared(settings, sources, tiers)
     existing = cluster.read(settings, [topic.name for topic in declared])
     waiting: dict[str, int] = {}
     if allow_rekey:

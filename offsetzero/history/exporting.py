@@ -1,9 +1,6 @@
 """Part of a topic into a file: streamed, and there only when it is whole."""
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -16,6 +13,7 @@ from offsetzero.history.lines import LineWriter
 from offsetzero.history.manifest import Manifest, Part
 from offsetzero.history.parquet import ParquetRecords
 from offsetzero.history.spans import Spans
+from offsetzero.history.whole_file import whole_file
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster, retained
 from offsetzero.topics.reading import LogRecord, TopicReader
@@ -68,7 +66,7 @@ def export(
         raise HistoryError(f"{there} is there already; --overwrite replaces it")
     topic_id, count = cluster.topic_ids(settings, [topic])[topic], retained.existing(settings, topic)
     tally = _Tally(spans)
-    with _whole(path) as file, Decoder(settings) as decoder:
+    with whole_file(path) as file, Decoder(settings) as decoder:
         writer = _writer(kind, file, decoder)
         with TopicReader(settings) as reader:
             for batch in reader.read(topic, spans):
@@ -90,7 +88,7 @@ def export(
             manifest.sha256(Path(file.name)),
             schemas.texts(settings, tally.fingerprints),
         )
-        with _whole(beside) as other:
+        with whole_file(beside) as other:
             other.write(made.text().encode())
     return made
 
@@ -135,26 +133,3 @@ def _writer(kind: Kind, file: IO[bytes], decoder: Decoder) -> Writes:
     if kind is Kind.AVRO:
         return ContainerWriter(file)
     return LineWriter(file, decoder) if kind is Kind.JSONL else ParquetRecords(file, decoder)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when the block ends well, and is gone when it does not."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise HistoryError(f"{path}: another export to it is under way") from None
-            try:
-                file.truncate(0)
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise HistoryError(f"{path}: {error.strerror or error}; nothing was left behind") from error

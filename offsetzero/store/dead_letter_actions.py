@@ -153,8 +153,9 @@ def edited(place: Place) -> Script[bytes | None]:
 
 _ACTIONS = (
     "SELECT a.id, a.kind, a.group_name, a.who, a.why, a.chosen, a.at, a.ended_at, a.ended, n.letters, n.done "
-    "FROM dead_letter_actions a LEFT JOIN LATERAL (SELECT count(*) AS letters, count(done_at) AS done "
-    "FROM dead_letter_decisions WHERE action_id = a.id) n ON true "
+    "FROM dead_letter_actions a LEFT JOIN LATERAL (SELECT count(*) AS letters, count(done_at) AS done FROM ("
+    "SELECT done_at FROM dead_letter_decisions WHERE action_id = a.id "
+    "UNION ALL SELECT a.at FROM dead_letter_edits WHERE action_id = a.id) of_it) n ON true "
 )
 
 

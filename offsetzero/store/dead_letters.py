@@ -60,7 +60,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An entry with its status, how its event has ended since it was sent again, and who decided about it."""
+    """An entry with its status, how its event has ended since it was sent again, and who decided about it; `holds`
+    says that the events behind it, of its key, wait (table `holds`)."""
 
     entry: Entry
     status: Status
@@ -68,6 +69,7 @@ class Known:
     action_id: UUID | None
     decided_by: str | None
     decided_at: datetime | None
+    holds: bool = False
 
     @property
     def at(self) -> Place:
@@ -198,7 +200,11 @@ _OUTCOME = (
     " AND p.redrive_no > l.redrive_no"
     " ORDER BY p.redrive_no DESC LIMIT 1) END"
 )
-KNOWN = f"{COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at"
+_HOLDS = (
+    f"EXISTS (SELECT FROM holds h WHERE {of_its_generation('h')} AND h.topic_id = l.origin_topic_id"
+    " AND h.partition = l.origin_partition AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no)"
+)
+KNOWN = f"{COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at, {_HOLDS}"
 """What `known` takes."""
 
 

@@ -105,3 +105,14 @@ def test_topics_are_listed_a_line_each_with_all_event_types(offsetzero: Commands
     (runs,) = (line for line in lines if line.startswith("runs "))
     assert runs.endswith("run.succeeded, run.failed, run.cancelled")
     assert "missing" in runs
+
+
+def test_topics_of_a_group_of_ones_own_have_the_tiers_that_it_declares(offsetzero: Commands, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from offsetzero import ConsumerGroup, DocumentUploaded, Tier\n"
+        "own = ConsumerGroup('own', tiers=[Tier('retry-2s', 2)])\n"
+        "own.handler(DocumentUploaded)(lambda event, ctx: None)\n"
+    )
+    planned = offsetzero("topics", "plan", "--group", "own:own").stdout
+    made = [line.split()[2] for line in planned.splitlines() if " own." in line]
+    assert made == ["own.retry-2s", "own.redrive", "own.dlq"]

@@ -15,6 +15,7 @@ from commands import CommandsHere
 from kafka import letters
 from kafka.conftest import RunningGroup, await_dead_letters, uploaded
 from kafka.test_ledger import delete_topic
+from structlog.testing import capture_logs
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -107,6 +108,8 @@ def test_canaries_keep_the_rest_back_or_let_it_follow(
         await_dead_letters(settings, "mender", 20)
         said = offsetzero(*arguments, status=1).stderr
         assert "4 dead letters sent to mender. Stopped: of 4 canaries" in said
+        assert "more than 25% failed. 16 were not sent, and are open" in said
+        assert "No member" not in said
         assert "16 were not sent, and are open" in said
         listed = json.loads(offsetzero("dlq", "list", "mender", "--status", "all", "--json").stdout)
         assert Counter((row["redriven"], row["status"]) for row in listed)[0, "redriven"] == 4
@@ -118,6 +121,19 @@ def test_canaries_keep_the_rest_back_or_let_it_follow(
     assert Counter(row["status"] for row in listed) == {"resolved": 24}  # with the four that failed a second time
     first, second = json.loads(offsetzero("dlq", "audit", "mender", "--json").stdout)
     assert (first["done"], first["ended"].partition(":")[0], second["done"]) == (4, "of 4 canaries", 20)
+
+
+def test_canaries_of_a_group_that_does_not_run_are_not_awaited_in_silence(
+    settings: Settings, offsetzero: CommandsHere, running: Running
+) -> None:
+    mender = Mender()
+    with running(mender.group):
+        publish(settings, 2, 2)
+        await_dead_letters(settings, "mender", 2)
+    arguments = ("--all", "--why", "x", "--canary", "1", "--canary-seconds", "0.1")
+    said = offsetzero("dlq", "redrive", "mender", *arguments, status=1).stderr
+    assert "No member of mender runs: canaries end only when one does" in said
+    assert "of 1 canaries: none has ended; the others have not ended in 0.1 s. 1 were not sent, and are open" in said
 
 
 def test_a_run_that_failed_is_in_work_again_and_succeeds(
@@ -157,6 +173,18 @@ def status(database: psycopg.Connection, run_id: UUID) -> str:
     return view.status
 
 
+def test_the_log_says_the_fingerprint_that_the_dead_letter_has(
+    settings: Settings, offsetzero: CommandsHere, running: Running
+) -> None:
+    mender = Mender()
+    with running(mender.group), capture_logs() as lines:
+        publish(settings, 1, 1)
+        await_dead_letters(settings, "mender", 1)
+    (line,) = (line for line in lines if line["event"] == "handling failed")
+    (listed,) = json.loads(offsetzero("dlq", "list", "mender", "--json").stdout)
+    assert (line["fingerprint"], line["next"]) == (listed["fingerprint"], "dlq")
+
+
 def test_a_discard_ends_what_nobody_may_apply_any_more(
     settings: Settings, offsetzero: CommandsHere, running: Running, database: psycopg.Connection
 ) -> None:
@@ -183,12 +211,15 @@ def test_a_key_that_is_held_goes_on_after_a_discard(
         await_dead_letters(settings, "mender", 2)
         mender.broken = None
         (first, second) = json.loads(offsetzero("dlq", "list", "mender", "--json").stdout)
+        assert (first["holds_key"], second["holds_key"]) == (True, True)
+        assert offsetzero("dlq", "list", "mender").stdout.count("open (holds its key)") == 2
+        assert "holds_key: True" in offsetzero("dlq", "show", "mender", first["place"]).stdout
         if not is_kept:
             delete_topic(settings, "mender.dlq")
             wait_until(lambda: "mender.dlq" not in cluster.partitions(settings), what="the topic is gone")
             letters.make_topics(settings, "mender", 6)
         said = offsetzero("dlq", "discard", "mender", first["event_id"], "--why", "no use").stdout
-        assert "1 of them hold up their keys: mender was told to go on with these." in said
+        assert "1 of them held up its key: mender was told to go on." in said
         wait_until(lambda: len(applied(database)) == 2, what="the rest of its key")
         assert {str(key) for key, _ in applied(database)} == {first["key"]}
         if is_kept:

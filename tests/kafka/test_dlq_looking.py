@@ -11,10 +11,15 @@ from commands import CommandsHere
 from kafka import letters
 from kafka.letters import Letter
 
-from offsetzero.retry.failures import Bug
+from offsetzero.clock import SYSTEM
+from offsetzero.producers.log import LogProducer
+from offsetzero.retry import headers as retry_headers
+from offsetzero.retry.failures import Bug, Poison
+from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
+from offsetzero.topics.names import Names
 
 
 @pytest.fixture
@@ -57,6 +62,9 @@ def test_an_edit_is_what_a_redrive_sends_and_the_original_is_kept(
     offsetzero("dlq", "edit", "audit", "0/0", "--set", "size_bytes=8", "--why", "typo in the typo")
     shown = json.loads(offsetzero("dlq", "show", "audit", "0/0", "--json").stdout)
     assert (shown["payload"]["name"], shown["payload_edited"]["name"]) == ("wrong.pdf", "right.pdf")
+    (first, _) = json.loads(offsetzero("dlq", "audit", "audit", "--json").stdout)
+    assert (first["action"], first["letters"], first["done"]) == ("edit", 1, 1)
+    assert "holds_key" not in offsetzero("dlq", "show", "audit", "0/0").stdout
     offsetzero("dlq", "redrive", "audit", "0/0", "--why", "mended")
     (sent,) = letters.redriven(settings, "audit")
     event = Codec().decode("document.uploaded", sent["value"])
@@ -84,16 +92,34 @@ def test_an_edit_that_breaks_the_schema_is_refused(
     for arguments, said in (
         (["--set", "size_bytes=many"], "size_bytes: Input should be a valid integer"),
         (["--set", "uploaded_at=2026-01-31T12:00:00"], "time zone"),
-        (["--set", "colour=red"], "of a field that the payload has"),
+        (["--set", "colour=red"], "of a field that the payload has: document_id, tenant_id, run_id, name, "),
         (["--set", "name"], "give FIELD=VALUE"),
         (["--set", f"document_id={uuid4()}"], "an event's key cannot be changed"),
         (["--file", str(whole)], "is no JSON"),
+        (["--file", str(tmp_path / "none.json")], "none.json: No such file or directory; nothing was stored"),
+        (["--file", str(tmp_path)], "Is a directory; nothing was stored"),
         ([], "name an editor in EDITOR"),
     ):
         whole.write_text("{")
         assert said in offsetzero("dlq", "edit", "audit", "0/0", *arguments, "--why", "x", status=1).stderr, arguments
     assert "--why" in offsetzero("dlq", "edit", "audit", "0/0", "--set", "name=x", status=1).stderr
     assert database.execute("SELECT count(*) FROM dead_letter_actions").fetchone() == (0,)
+
+
+def test_what_has_no_attributes_cannot_be_edited_and_what_to_do_is_told(
+    settings: Settings, offsetzero: CommandsHere, tmp_path: Path
+) -> None:
+    letters.write(settings, "audit", [])
+    hop = Hop(Origin(letters.SOURCE_ID, "documents", 0, 7), timestamp_ms=1)
+    with LogProducer(settings) as producer:
+        headers = retry_headers.write([], hop, Poison("unreadable"), "audit")
+        topic = Names(settings.kafka.namespace).topic("audit.dlq")
+        producer.produce(topic, key=b"k", value=b"\xff", headers=headers, partition=0, timestamp_ms=SYSTEM.now_ms())
+    whole = tmp_path / "whole.json"
+    whole.write_text("{}")
+    told = offsetzero("dlq", "edit", "audit", "0/0", "--file", str(whole), "--why", "x", status=1).stderr
+    assert "publish the event again from its source, then discard this one" in told
+    assert "--module" not in told
 
 
 def test_an_editor_is_given_the_payload(
@@ -109,8 +135,13 @@ def test_an_editor_is_given_the_payload(
     offsetzero("dlq", "edit", "audit", "0/0", "--why", "x")
     shown = json.loads(offsetzero("dlq", "show", "audit", "0/0", "--json").stdout)
     assert shown["payload_edited"]["name"] == "right.pdf"
-    monkeypatch.setenv("EDITOR", "false")
-    assert "ended with status 1" in offsetzero("dlq", "edit", "audit", "0/0", "--why", "x", status=1).stderr
+    for editor, said in (
+        ("false", "ended with status 1"),
+        ("no-such-editor --wait", "the editor no-such-editor --wait: "),
+        ("vi 'x", "No closing quotation"),
+    ):
+        monkeypatch.setenv("EDITOR", editor)
+        assert said in offsetzero("dlq", "edit", "audit", "0/0", "--why", "x", status=1).stderr
 
 
 def test_an_export_has_all_of_what_was_chosen(settings: Settings, offsetzero: CommandsHere, tmp_path: Path) -> None:
@@ -124,6 +155,15 @@ def test_an_export_has_all_of_what_was_chosen(settings: Settings, offsetzero: Co
     assert bytes.fromhex(lines[0]["payload_hex"])[:2] == b"\xc3\x01"
     (line,) = offsetzero("dlq", "export", "audit", "1/0").stdout.splitlines()
     assert json.loads(line)["place"] == "1/0"
+    had = out.read_bytes()
+    assert "no dead letter 7/7" in offsetzero("dlq", "export", "audit", "7/7", "--out", str(out), status=1).stderr
+    for path in (tmp_path / "nowhere" / "letters.jsonl", tmp_path):
+        assert f"Error: {path}: " in offsetzero("dlq", "export", "audit", "--out", str(path), status=1).stderr
+    assert out.read_bytes() == had
+    assert [path.name for path in tmp_path.iterdir()] == ["letters.jsonl"]
+    assert (
+        offsetzero("dlq", "export", "audit", "1/0", "--out", "/dev/null").stderr == "1 dead letter of audit written\n"
+    )
 
 
 def test_without_a_database_the_topics_are_read(
@@ -134,6 +174,8 @@ def test_without_a_database_the_topics_are_read(
     assert [row["place"] for row in json.loads(offsetzero("dlq", "list", "--json").stdout)] == ["0/0", "0/1"]
     assert json.loads(offsetzero("dlq", "show", "audit", "0/1", "--json").stdout)["payload"]["name"] == "a.pdf"
     assert "OFFSETZERO_DATABASE_URL: not set" in offsetzero("dlq", "groups", status=1).stderr
+    for filtered in (["--tenant", "acme"], ["--text", "a.pdf"], ["--status", "resolved"]):
+        assert "filters need the ledger" in offsetzero("dlq", "list", *filtered, status=1).stderr
 
 
 def test_a_database_of_an_older_version_is_told(

@@ -35,6 +35,7 @@ def test_public_names() -> None:
         "RunFailed",
         "RunSucceeded",
         "Throttled",
+        "Tier",
         "Transient",
     ]
 
