@@ -91,6 +91,7 @@ class Assignment:
             resume_at = stay.committable() if stay.position is not None else stay.resume_at
             new = self._begin(stay.place, resume_at if target is None else None)
             new.before = stay.name
+            new.suspects_end = stay.suspects_end if stay.has_suspects else 0
             new.pauses.discard(PauseReason.SIBLINGS)
             if target is not None:
                 new.target = target

@@ -44,6 +44,7 @@ def replay(
     wait: Annotated[
         float, typer.Option("--wait", min=1.0, help="Seconds that the members of a running group may take.")
     ] = 10.0,
+    force: Annotated[bool, typer.Option("--force", hidden=True)] = False,
     why: Why = "",
     who: Who = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
@@ -65,7 +66,10 @@ def replay(
     problems = _problems(end, key, event_type, rate, why, yes)
     first = _point("--from", start, problems)
     last = _point("--to", end, problems) if end is not None else None
-    group = _group(name, problems, needed=end is not None)
+    needed = "--to runs its handlers" if end is not None else "--force asks what it keeps" if force else ""
+    group = _group(name, problems, needed)
+    if force and group is not None:
+        problems.append(_instead_of_force(group))
     if problems:
         from offsetzero.errors import ConfigurationError
 
@@ -134,8 +138,8 @@ def _point(option: str, text: str, problems: list[str]) -> "Point | None":
         return None
 
 
-def _group(name: str, problems: list[str], *, needed: bool) -> "ConsumerGroup | None":
-    """The declaration, where there is one by that name; a side job needs its handlers."""
+def _group(name: str, problems: list[str], needed: str) -> "ConsumerGroup | None":
+    """The declaration, where there is one by that name; `needed` says what for, if it must be there."""
     from offsetzero.consumers import registry
     from offsetzero.errors import ConfigurationError
     from offsetzero.generation import Generation
@@ -149,8 +153,23 @@ def _group(name: str, problems: list[str], *, needed: bool) -> "ConsumerGroup | 
     try:
         return registry.load(name)
     except ConfigurationError as error:
-        problems += [f"{one}: --to runs its handlers" if needed else one for one in error.problems]
+        problems += [f"{one}: {needed}" if needed else one for one in error.problems]
         return None
+
+
+def _instead_of_force(group: "ConsumerGroup") -> str:
+    """What to do in place of a replay that does again what has its outcome: that stays in its generation for good."""
+    if group.projection is not None:
+        return (
+            f"--force: group {group.name} is a projection; `offsetzero rebuild {group.name}` makes it anew, in a"
+            " generation of its own"
+        )
+    if not group.database:
+        return f"--force: group {group.name} keeps no outcomes: without it all is done again, too"
+    return (
+        f"--force: what group {group.name} has done stays done, for its outcomes are never deleted; to have all done"
+        " again, give the group another name: it has outcomes of its own then, and reads from offset zero"
+    )
 
 
 def _generation(name: str, group: "ConsumerGroup | None", connection: "Connection | None") -> "Generation":

@@ -50,6 +50,8 @@ def audited(
     run(connection, replays.begin(replay_id, group, way, dlq_desk.operator(who), why, asked, places, records))
     try:
         yield ended
+    except typer.Exit:  # it is told already how that went
+        raise
     except BaseException as error:
         ended.append(str(error) or type(error).__name__)
         raise

@@ -235,6 +235,12 @@ def test_what_cannot_be_replayed_is_refused_with_all_that_is_wrong(
     assert "read nothing yet" in here("replay", "nobody", "--from", "earliest", status=1).stderr
     for elsewhere, said in {"usage": "`offsetzero usage rebuild`", "ledger": "`TRUNCATE dead_letters"}.items():
         assert said in here("replay", elsewhere, "--from", "earliest", status=1).stderr
+    for group, said in {
+        "indexer": "`offsetzero rebuild indexer` makes it anew",
+        "notifier": "what group notifier has done stays done",
+        "nobody": "--force asks what it keeps",
+    }.items():
+        assert said in here("replay", group, "--from", "earliest", "--force", status=1).stderr
     with running(audit_group()):
         publish(settings, 0, 2)
         await_effects(database, 2)

@@ -251,6 +251,20 @@ def test_its_own_stay_before_is_no_member_that_has_died() -> None:
     assert stay.suspects_end == 0, "else all of it would run one at a time"
 
 
+def test_what_may_have_killed_the_member_before_is_still_suspected() -> None:
+    loop = Loop(assign=False)
+    died = Start("id-1", 0, committed=True, stay="another")
+    loop.facts.facts[DOCUMENTS] = started = Facts("id-1", 0, 100, 40, "id-1", died)
+    loop.assign(BOTH)
+    loop.turn()
+    loop.facts.facts[DOCUMENTS] = replace(started, start=replace(died, stay="stay"))
+    ask(loop, 5)
+    rounds(loop)
+    assert answered(loop) == [("APPLIED", 5)]
+    [stay] = [one for one in loop.loop.stays() if one.place == DOCUMENTS]
+    assert stay.suspects_end == 100
+
+
 def test_a_member_that_is_stopped_leaves_it_to_the_next_owner() -> None:
     loop = reading(40)
     loop.take()
