@@ -1,34 +1,29 @@
 """Reads a group's dead-letter topic."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from offsetzero.client_log import LOGGER
-from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.retry import pointers
-from offsetzero.retry.letter import DeadLetter, of_message
+from offsetzero.retry.letter import DeadLetter, of_message, of_record
 from offsetzero.retry.pointers import PointerLost
 from offsetzero.settings import Settings
 from offsetzero.topics import admin, offsets
 from offsetzero.topics.catalogue import DLQ
 from offsetzero.topics.names import Names
+from offsetzero.topics.points import Ends
+from offsetzero.topics.reading import RecordsDeleted, TopicReader
 
 __all__ = ["DeadLetter", "LetterReader", "groups", "of_message", "partitions", "read"]
 
-STALL_SECONDS = 15.0
-_POLL_SECONDS = 0.5
-_SKIP = 1_000
-"""Records in a row that are not wanted, from which on a seek is cheaper: it throws away what was fetched."""
+SKIP = 1_000
+"""Offsets in a row that are not wanted, from which on it is cheaper to begin anew behind them."""
 
 
 class LetterReader:
-    """A consumer that joins no group and commits nothing; a context manager.
+    """Reads dead letters of any group; a context manager. What retention has taken is passed over.
 
     Args:
         settings: name the cluster.
@@ -37,20 +32,8 @@ class LetterReader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._names = Names(settings.kafka.namespace)
-        self._consumer = Consumer(
-            {
-                **settings.kafka.client_config(),
-                "group.id": self._names.group("dead-letters.reader"),  # never joined
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",  # what retention has taken is no more
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                "fetch.message.max.bytes": 256 * 1024,  # `fetch` reads a little of many partitions
-            },
-            logger=LOGGER,
-        )
+        self._admin = admin.client(settings)
+        self._reader = TopicReader(settings)
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +41,7 @@ class LetterReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._consumer.close()
+        self._reader.__exit__(kind, error, trace)
 
     def read(self, group: str, spans: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
         """The dead letters of a group between offsets, whatever comes meanwhile.
@@ -70,17 +53,18 @@ class LetterReader:
         Raises:
             TopicError: the broker refuses, or sends nothing for too long.
         """
-        left = {partition: end for partition, (first, end) in spans.items() if first < end}
-        topic = self._assign(group, {partition: spans[partition][0] for partition in left})
+        left, topic = dict(spans), f"{group}.{DLQ}"
         while left:
-            message = self._poll(topic)
-            partition, offset = message.partition() or 0, message.offset() or 0
-            if message.error() is not None or offset >= left.get(partition, 0):
-                left.pop(partition, None)
-                continue
-            yield of_message(group, message)
-            if offset + 1 == left[partition]:
-                del left[partition]
+            try:
+                for batch in self._reader.read(topic, left):
+                    for one in batch:
+                        left[one.partition] = (one.offset + 1, left[one.partition][1])
+                        yield of_record(group, self._names.topic(topic), one)
+                return
+            except RecordsDeleted as gone:
+                (first, end), low = left.pop(gone.partition), self.spans(group, [gone.partition])[gone.partition][0]
+                if first < low < end:
+                    left[gone.partition] = (low, end)
 
     def topic_id(self, group: str) -> str:
         """The id that a group's dead-letter topic has now; empty when there is none.
@@ -98,13 +82,9 @@ class LetterReader:
         Raises:
             TopicError: the broker does not answer.
         """
-        topic, found = self._names.topic(f"{group}.{DLQ}"), {}
-        for number in partitions:
-            try:
-                found[number] = self._consumer.get_watermark_offsets(TopicPartition(topic, number), admin.TIMEOUT)
-            except KafkaException as error:
-                raise TopicError(f"{topic}/{number}: {admin.error_of(error).str()}") from error
-        return found
+        places = [(f"{group}.{DLQ}", number) for number in partitions]
+        log = Ends(self._admin, self._names, places)
+        return {place[1]: (log.low[place], log.end[place]) for place in places}
 
     def fetch(self, group: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], DeadLetter]:
         """The dead letters at places (partition and offset); those that the log does not have any more are left out.
@@ -114,27 +94,12 @@ class LetterReader:
         Raises:
             TopicError: as `read`.
         """
-        wanted: dict[int, deque[int]] = {}
-        for partition, offset in sorted(places):
-            wanted.setdefault(partition, deque()).append(offset)
-        topic = self._assign(group, {partition: offsets[0] for partition, offsets in wanted.items()})
+        wanted = set(places)
         found: dict[tuple[int, int], DeadLetter] = {}
-        while wanted:
-            message = self._poll(topic)
-            partition, offset = message.partition() or 0, message.offset() or 0
-            if message.error() is not None:
-                wanted.pop(partition, None)
-            elif (offsets := wanted.get(partition)) is not None:
-                while offsets and offsets[0] < offset:
-                    offsets.popleft()
-                if offsets and offsets[0] == offset:
-                    offsets.popleft()
-                    found[partition, offset] = self._whole(of_message(group, message))
-                if not offsets:  # what was fetched beyond it would come next
-                    del wanted[partition]
-                    self._consumer.incremental_unassign([TopicPartition(topic, partition)])
-                elif offsets[0] - offset > _SKIP:
-                    self._consumer.seek(TopicPartition(topic, partition, offsets[0]))
+        for spans in rounds(wanted):
+            for letter in self.read(group, spans):
+                if (place := (letter.partition, letter.offset)) in wanted:
+                    found[place] = self._whole(letter)
         return found
 
     def _whole(self, letter: DeadLetter) -> DeadLetter:
@@ -146,24 +111,18 @@ class LetterReader:
             return letter
         return replace(letter, key=record.key, value=record.value, headers=record.headers, pointer=None)
 
-    def _assign(self, group: str, starts: Mapping[int, int]) -> str:
-        topic = self._names.topic(f"{group}.{DLQ}")
-        self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
-        return topic
 
-    def _poll(self, topic: str) -> Message:
-        """The next record, or the end of a partition."""
-        deadline = SYSTEM.monotonic() + STALL_SECONDS
-        while SYSTEM.monotonic() < deadline:
-            message = self._consumer.poll(_POLL_SECONDS)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                return message
-            if not error.retriable():
-                raise TopicError(f"{topic}/{message.partition()}: {error.str()}")
-        raise TopicError(f"{topic}: the broker sent nothing for {STALL_SECONDS:.0f} s")
+def rounds(places: Iterable[tuple[int, int]]) -> list[dict[int, tuple[int, int]]]:
+    """What to read for places: spans of offsets, in each round at most one of a partition."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for partition, offset in sorted(places):
+        spans = found.setdefault(partition, [])
+        if spans and offset - spans[-1][1] < SKIP:
+            spans[-1] = (spans[-1][0], offset + 1)
+        else:
+            spans.append((offset, offset + 1))
+    most = max(map(len, found.values()), default=0)
+    return [{number: spans[at] for number, spans in found.items() if at < len(spans)} for at in range(most)]
 
 
 def read(settings: Settings, group: str) -> Iterator[DeadLetter]:

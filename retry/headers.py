@@ -11,9 +11,7 @@ import traceback
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
-
-from confluent_kafka import Message
+from typing import TypeAlias
 
 from offsetzero.errors import DecodeError
 from offsetzero.retry import traces
@@ -30,17 +28,6 @@ _STACK_BYTES = 4096
 _MAX_ATTEMPT = 1000
 MAX_WAIT_MS = 31 * 24 * 60 * 60 * 1000
 """Milliseconds after its append that a copy may be due: settings allow 30 days, and jitter."""
-
-
-def of_message(message: Message) -> Headers:
-    """The headers of a record as it was read; values are bytes or None.
-
-    A header's name that is not UTF-8 makes the client refuse them all: such a record has no headers for us.
-    """
-    try:
-        return cast("Headers", list(message.headers() or []))
-    except UnicodeDecodeError:
-        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from offsetzero.retry.headers import Hop, Origin
 from offsetzero.retry.pointers import Pointer
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.metadata import Metadata
+from offsetzero.topics import reading
+from offsetzero.topics.reading import LogRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +42,38 @@ class DeadLetter:
 
 
 def of_message(group: str, message: Message) -> DeadLetter:
-    """A record of a group's dead-letter topic, whoever wrote it."""
-    headers = retry_headers.of_message(message)
+    """As `of_record`, for who has a client's message."""
+    return of_record(group, message.topic() or "", reading.of_message(message))
+
+
+def of_record(group: str, topic: str, record: LogRecord) -> DeadLetter:
+    """A record of a group's dead-letter topic, whoever wrote it.
+
+    Args:
+        group: whose it is.
+        topic: as it is called on the cluster.
+        record: as it is there.
+    """
+    headers = record.headers
     ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
-    partition, offset = message.partition() or 0, message.offset() or 0
     kept = [(name, value) for name, value in headers if not name.startswith(retry_headers.PREFIX)]
     try:
-        meta = cloudevents.read(message.value(), kept).meta
+        meta = cloudevents.read(record.value, kept).meta
     except InvalidEvent:
         meta = None
-    _, failed_at_ms = message.timestamp()
-    here = Origin("", message.topic() or "", partition, offset)
+    failed_at_ms = record.timestamp_ms
+    here = Origin("", topic, record.partition, record.offset)
     try:
         hop = retry_headers.read(headers, here, failed_at_ms)
     except DecodeError:  # somebody else wrote it: it is shown all the same
         hop = Hop(here, timestamp_ms=failed_at_ms)
     return DeadLetter(
         group=group,
-        partition=partition,
-        offset=offset,
+        partition=record.partition,
+        offset=record.offset,
         failed_at_ms=failed_at_ms,
-        key=message.key(),
-        value=message.value(),
+        key=record.key,
+        value=record.value,
         headers=kept,
         hop=hop,
         meta=meta,

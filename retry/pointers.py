@@ -9,22 +9,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-
-from offsetzero.client_log import LOGGER
-from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.headers import Headers, Origin
 from offsetzero.settings import Settings
 from offsetzero.topics import admin, offsets
 from offsetzero.topics.names import Names
+from offsetzero.topics.reading import LogRecord, RecordsDeleted, TopicReader
 
 HEADER = "oz_pointer"
 VALUE = b""
 KEPT_BYTES = 4 * 1024
 """Of the event's own headers, those of CloudEvents first; and of the key."""
-READ_SECONDS = 15.0
 _NULL = "null"
 _SHAPE = re.compile(r"([0-9a-f]{64}) (null|\d{1,18})", re.ASCII)
 
@@ -47,16 +43,6 @@ class Pointer:
 
     def __str__(self) -> str:
         return f"{self.sha256} {_NULL if self.size is None else self.size}"
-
-
-@dataclass(frozen=True, slots=True)
-class Pointed:
-    """A record as it is in its source. `headers` are the event's own."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    timestamp_ms: int
 
 
 def write(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> Headers:
@@ -89,7 +75,7 @@ def read(headers: Sequence[tuple[str, bytes | None]]) -> Pointer | None:
     return None if shape is None else Pointer(shape[1], None if shape[2] == _NULL else int(shape[2]))
 
 
-def resolve(settings: Settings, pointer: Pointer, origin: Origin) -> Pointed:
+def resolve(settings: Settings, pointer: Pointer, origin: Origin) -> LogRecord:
     """The record that a pointer stands for, from its source.
 
     Args:
@@ -106,43 +92,26 @@ def resolve(settings: Settings, pointer: Pointer, origin: Origin) -> Pointed:
     if found is None or found.id != origin.topic_id:
         what = "was deleted" if found is None else "was deleted and made again"
         raise PointerLost(f"{origin.topic}/{origin.partition}@{origin.offset}: the topic {what} since")
-    message = _fetch(settings, names.topic(origin.topic), origin)
-    value = message.value()
-    if Pointer.to(value) != pointer:
+    record = _fetch(settings, origin)
+    if Pointer.to(record.value) != pointer:
         raise PointerLost(
             f"{origin.topic}/{origin.partition}@{origin.offset}: the record there is not the one that failed"
             " (its hash differs; a record that an operator has edited is kept nowhere else)"
         )
-    return Pointed(message.key(), value, retry_headers.of_message(message), message.timestamp()[1])
+    return record
 
 
-def _fetch(settings: Settings, topic: str, origin: Origin) -> Message:
-    consumer = Consumer(
-        {
-            **settings.kafka.client_config(),
-            "group.id": f"{topic}.pointers",  # never joined, nothing is committed
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-        },
-        logger=LOGGER,
-    )
+def _fetch(settings: Settings, origin: Origin) -> LogRecord:
+    found: list[LogRecord] = []
     try:
-        consumer.assign([TopicPartition(topic, origin.partition, origin.offset)])
-        deadline = SYSTEM.monotonic() + READ_SECONDS
-        while SYSTEM.monotonic() < deadline:
-            if (message := consumer.poll(0.5)) is None:
-                continue
-            if (error := message.error()) is None and message.offset() == origin.offset:
-                return message
-            if error is None or error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise PointerLost(
-                    f"{origin.topic}/{origin.partition}@{origin.offset}: the record is not retained any more"
-                )
-            raise TopicError(f"{topic}/{origin.partition}: {error.str()}")
-    finally:
-        consumer.close()
-    raise TopicError(f"{topic}/{origin.partition}@{origin.offset}: the broker sent nothing for {READ_SECONDS:.0f} s")
+        with TopicReader(settings) as reader:
+            for batch in reader.read(origin.topic, {origin.partition: (origin.offset, origin.offset + 1)}):
+                found += batch
+    except RecordsDeleted:
+        pass
+    if not found:
+        raise PointerLost(f"{origin.topic}/{origin.partition}@{origin.offset}: the record is not retained any more")
+    return found[0]
 
 
 def _is_attribute(name: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
+from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from offsetzero.errors import ConfigurationError, TopicError
@@ -61,6 +62,14 @@ def ago(text: str, now: datetime) -> datetime | None:
 class Ends:
     """The ends of some partitions as they are now, and what points in the log are in each of them.
 
+    A partition ends at its last stable offset: before the first record of a transaction that is open (KIP-98). That is
+    how far everybody here reads, because all read committed records only. At the high watermark, behind it, a group
+    would be set past records that it has not seen, once they are committed, and who reads up to there would wait.
+
+    Attributes:
+        low: the first offset of each partition.
+        end: the one behind the last that can be read.
+
     Args:
         admin: asked.
         names: of topics on the cluster.
@@ -75,7 +84,8 @@ class Ends:
         self._names = names
         self._places = places
         self.low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        self.high = offsets.ends(admin, names, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        latest = self._at(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        self.end = {place: max(self.low[place], offset) for place, offset in latest.items()}
 
     def resolve(self, option: str, point: Point) -> Mapping[tuple[str, int], int]:
         """The offset of a point in each partition; for a time after the last record that behind it.
@@ -85,16 +95,19 @@ class Ends:
             TopicError: the log does not reach to that offset, or the cluster does not answer.
         """
         if isinstance(point, datetime):
-            spec = OffsetSpec.for_timestamp(round(point.timestamp() * 1000))
-            found = offsets.ends(self._admin, self._names, self._places, spec)
-            return {place: at if at >= 0 else self.high[place] for place, at in found.items()}
+            found = self._at(OffsetSpec.for_timestamp(max(0, round(point.timestamp() * 1000))))
+            return {place: min(at, self.end[place]) if at >= 0 else self.end[place] for place, at in found.items()}
         if not isinstance(point, int):
-            return self.low if point == "earliest" else self.high
+            return self.low if point == "earliest" else self.end
         if len(self._places) != 1:
             raise ConfigurationError(f"{option} OFFSET: say of which partition, with --topic and --partition")
         (place,) = self._places
-        if not self.low[place] <= point <= self.high[place]:
+        if not self.low[place] <= point <= self.end[place]:
             raise TopicError(
-                f"{place[0]}/{place[1]} has the offsets from {self.low[place]} to {self.high[place]}, not {point}"
+                f"{place[0]}/{place[1]} has the offsets from {self.low[place]} to {self.end[place]}, not {point}"
             )
         return {place: point}
+
+    def _at(self, spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        committed = IsolationLevel.READ_COMMITTED
+        return offsets.ends(self._admin, self._names, self._places, spec, isolation=committed)

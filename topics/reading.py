@@ -104,13 +104,13 @@ class TopicReader:
                         if found:
                             yield found
                         raise _deleted(topic, partition, next_[partition])
-                    if error is not None or offset >= left[partition]:  # the end of the partition, or behind the span
+                    if error is None and offset < left[partition]:
+                        found.append(of_message(message))
+                        next_[partition] = offset + 1
+                    # the end of the partition, or of the span: what the client has fetched beyond it is let go
+                    if error is not None or offset + 1 >= left[partition]:
                         del left[partition]
-                        continue
-                    found.append(of_message(message))
-                    next_[partition] = offset + 1
-                    if offset + 1 == left[partition]:
-                        del left[partition]
+                        self._consumer.incremental_unassign([TopicPartition(self._names.topic(topic), partition)])
                 if found:
                     yield found
         finally:

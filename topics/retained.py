@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
-from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import OffsetSpec
-
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
-from offsetzero.topics import cluster, offsets
+from offsetzero.topics import cluster
 from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
+from offsetzero.topics.points import Ends
 from offsetzero.topics.reading import TopicReader
 
 
@@ -45,18 +43,14 @@ def existing(settings: Settings, topic: str) -> int:
 
 
 def bounds(settings: Settings, topic: str) -> dict[int, Retained]:
-    """First offset and last stable offset of each partition, without times.
+    """First offset and end of each partition (see `offsetzero.topics.points.Ends`), without times.
 
     Raises:
         TopicError: there is no such topic, or the cluster does not answer.
     """
-    admin, names = client(settings), Names(settings.kafka.namespace)
     places = [(topic, number) for number in range(existing(settings, topic))]
-    low = offsets.ends(admin, names, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    end = offsets.ends(
-        admin, names, places, OffsetSpec.latest(), isolation=IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
-    )  # fmt: skip
-    return {place[1]: Retained(*place, low[place], max(low[place], end[place])) for place in places}
+    log = Ends(client(settings), Names(settings.kafka.namespace), places)
+    return {place[1]: Retained(*place, log.low[place], log.end[place]) for place in places}
 
 
 def retained(settings: Settings, topic: str) -> list[Retained]:
@@ -68,18 +62,6 @@ def retained(settings: Settings, topic: str) -> list[Retained]:
     found = bounds(settings, topic)
     times = _first_times(settings, topic, {number: (one.low, one.end) for number, one in found.items()})
     return [Retained(topic, number, one.low, one.end, times.get(number)) for number, one in sorted(found.items())]
-
-
-def at_time(settings: Settings, topic: str, time: datetime) -> Mapping[int, int]:
-    """The first offset of each partition whose record is not older than a time; -1 where all are older.
-
-    Raises:
-        TopicError: as `bounds`.
-    """
-    admin, names = client(settings), Names(settings.kafka.namespace)
-    places = [(topic, number) for number in range(existing(settings, topic))]
-    spec = OffsetSpec.for_timestamp(max(0, round(time.timestamp() * 1000)))
-    return {place[1]: offset for place, offset in offsets.ends(admin, names, places, spec).items()}
 
 
 def _first_times(settings: Settings, topic: str, spans: Mapping[int, tuple[int, int]]) -> dict[int, datetime]:

@@ -106,7 +106,7 @@ def find(
     for place in places:
         held = committed.get(place)
         at = held.offset if held is not None and held.topic_id in ("", topics[place[0]].id) else None
-        until = at if at is not None else log.high[place]
+        until = at if at is not None else log.end[place]
         asked = last[place] if last is not None else until
         span = Span(*place, topics[place[0]].id, first[place], min(asked, until), at, log.low[place])
         spans.append(span if asked <= until else _cut(span, asked))

@@ -19,7 +19,7 @@ from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.policy import JITTER, Tier
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
-from offsetzero.topics import cluster
+from offsetzero.topics import cluster, reading
 from offsetzero.topics.names import Names
 from support import wait_until
 
@@ -68,7 +68,7 @@ def dues(settings: Settings, tier: str, count: int) -> dict[int, int]:
     def read() -> bool:
         for message in consumer.consume(500, 0.2):
             here = retry_headers.Origin("", "", message.partition() or 0, 0)
-            hop = retry_headers.read(retry_headers.of_message(message), here, message.timestamp()[1])
+            hop = retry_headers.read(reading.of_message(message).headers, here, message.timestamp()[1])
             found[place(hop.origin.partition, hop.origin.offset)] = hop.due_ms
         return len(found) >= count
 

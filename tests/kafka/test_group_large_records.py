@@ -19,17 +19,18 @@ from offsetzero.errors import PublishError
 from offsetzero.producers.log import ANY_SIZE, LogProducer
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry import pointers
-from offsetzero.retry.pointers import Pointed, Pointer, PointerLost
+from offsetzero.retry.pointers import Pointer, PointerLost
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
 from offsetzero.store.processed import Outcome
-from offsetzero.topics import cluster, lag
+from offsetzero.topics import cluster, lag, reading
 from offsetzero.topics.admin import answer, client
 from offsetzero.topics.names import Names
 from offsetzero.topics.plan import AlterConfig, ConfigChange, Plan
+from offsetzero.topics.reading import LogRecord
 from support import wait_until
 
 Running = Callable[..., contextlib.AbstractContextManager[Any]]
@@ -116,7 +117,7 @@ def test_a_record_that_is_too_large_for_the_dead_letters_is_one_as_a_pointer(
     with running(idle()):
         wait_until(lambda: outcomes(database).count(Outcome.DEAD_LETTERED) == 2, what="it, and what follows it")
     with letters(settings) as [letter]:
-        given = retry_headers.of_message(letter)
+        given = reading.of_message(letter).headers
     assert letter.value() == b"", "no tombstone"
     assert letter.key() == b"k"
     assert retry_headers.size_of(given) <= retry_headers.MAX_BYTES
@@ -132,7 +133,7 @@ def test_a_record_that_is_too_large_for_the_dead_letters_is_one_as_a_pointer(
     pointer = pointers.read(given)
     assert pointer == Pointer.to(value)
     found = pointers.resolve(settings, pointer, hop.origin)
-    assert found == Pointed(b"k", value, headers, at.timestamp_ms)
+    assert found == LogRecord(at.partition, at.offset, at.timestamp_ms, b"k", value, headers)
     with pytest.raises(PointerLost, match="the one that failed"):
         pointers.resolve(settings, Pointer.to(b"another"), hop.origin)
     admin, place = client(settings), TopicPartition(names.topic("documents"), at.partition, at.offset + 1)
@@ -164,7 +165,7 @@ def test_a_record_that_is_too_large_for_its_tier_is_a_dead_letter_at_once(
     with running(audit):
         wait_until(lambda: any(one.committed for one in lag.group_offsets(settings, "audit", ["documents"])), 60)
     with letters(settings) as [letter]:
-        given = retry_headers.of_message(letter)
+        given = reading.of_message(letter).headers
     assert attempts == [1]
     assert (letter.key(), letter.value()) == (b"k", b"")
     assert pointers.read(given) == Pointer.to(None)

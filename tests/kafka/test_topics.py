@@ -1,16 +1,21 @@
 """Topics on a real broker: plan, apply, ids, lag and the schema log."""
 
+from datetime import UTC, datetime
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from offsetzero.errors import SchemasUnavailable, TopicError
+from offsetzero.history import spans
 from offsetzero.producers.log import LogProducer
+from offsetzero.producers.transactions import TransactionalProducer
 from offsetzero.schemas import writer
 from offsetzero.settings import Settings
-from offsetzero.topics import admin, catalogue, cluster, lag
+from offsetzero.topics import admin, catalogue, cluster, lag, retained
 from offsetzero.topics.catalogue import Topic
 from offsetzero.topics.names import Names
 from offsetzero.topics.plan import AddPartitions, AlterConfig, CreateTopic, Intent, Plan, make_plan
+from offsetzero.topics.points import Ends
 from offsetzero.topics.schema_log import SchemaLog
 from support import wait_until
 
@@ -51,6 +56,33 @@ def test_partitions_are_added_only_when_allowed(settings: Settings) -> None:
     assert isinstance(allowed.actions[0], AddPartitions)
     cluster.apply(settings, allowed)
     assert cluster.partitions(settings) == {"documents": 3}
+
+
+def test_a_log_ends_where_a_transaction_is_open(settings: Settings) -> None:
+    """At the high watermark a group would be set past records that it has never seen, and a reader would wait."""
+    cluster.ensure(settings, [Topic("open", 1).resolved(settings)])
+    names = Names(settings.kafka.namespace)
+
+    def ends() -> Ends:
+        return Ends(admin.client(settings), names, [("open", 0)])
+
+    with LogProducer(settings) as producer, TransactionalProducer(settings, "open") as transactional:
+        for _ in range(3):
+            producer.produce(names.topic("open"), key=None, value=b"x", timestamp_ms=1_000).result(10)
+        transactional.begin()
+        transactional.produce(names.topic("open"), key=None, value=b"y", timestamp_ms=2_000)
+        assert transactional.flush(30) == 0
+        at_end = {("open", 0): 3}
+        for point in ("latest", datetime.fromtimestamp(2, UTC), datetime.fromtimestamp(9, UTC)):
+            assert ends().resolve("--to", point) == at_end  # type: ignore[arg-type]
+            assert spans.resolve(settings, "open", "earliest", point) == {0: (0, 3)}  # type: ignore[arg-type]
+        assert ends().resolve("--to", datetime.fromtimestamp(1, UTC)) == {("open", 0): 0}
+        with pytest.raises(TopicError, match="has the offsets from 0 to 3, not 4"):
+            ends().resolve("--to", 4)
+        assert retained.bounds(settings, "open")[0].end == 3
+        transactional.commit()
+    wait_until(lambda: ends().end == {("open", 0): 5}, what="the marker")
+    assert spans.resolve(settings, "open", datetime.fromtimestamp(2, UTC), "latest") == {0: (3, 5)}
 
 
 def test_ensure_makes_what_is_missing_and_two_may_do_it(settings: Settings) -> None:
