@@ -33,8 +33,9 @@ chaos: $(READY) ## Kill members, broker and database by the dozen under load, ha
 
 nightly: nightly-properties simulate simulate-order chaos amounts ## All that takes too long for every change
 
-amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, and list a million, some minutes
-	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py --servers=embedded -v -s $(ARGS)
+amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, list a million, start with a million that wait, some minutes
+	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py tests/kafka/test_group_order.py \
+		-k "amounts or ready_soon" --servers=embedded -v -s $(ARGS)
 
 nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)
