@@ -1,31 +1,24 @@
-"""Between the polling thread and the workers: what may run now, what waits for its time, how much is in flight."""
+"""Between the polling thread and the workers: one lock around what may run, what runs, and what waits for its time."""
 
-import heapq
-import itertools
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 
 from offsetzero.clock import Clock
-from offsetzero.consumers.order import PARKED, UNMOVED, Copy, Lane, Meeting, Order, Version
+from offsetzero.consumers.order import Copy, Lane, Order, Version
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working.appends import is_too_large
-from offsetzero.consumers.working.copies import Copies
 from offsetzero.consumers.working.lanes import KeyLanes
-from offsetzero.consumers.working.parking import Parked, Parking
+from offsetzero.consumers.working.later import Later, Place
+from offsetzero.consumers.working.parking import Parking
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.run import Doing, Ending, Run
-from offsetzero.errors import PublishError
+from offsetzero.consumers.working.runs import Runs
+from offsetzero.consumers.working.turns import Turns
 from offsetzero.retry.failures import Failure
 from offsetzero.store.holds import Hold
 
-RUN_SECONDS = 0.005  # of work that a worker takes at once, by the average of what came before
-MAX_RUN = 250  # records
 HELD_UP_SECONDS = 0.02  # after which others get what a worker has taken and not begun
 SLICE_SECONDS = 0.01
-AGAIN_SECONDS = 1.0  # between tries of one record while the group's database is away
-_WEIGHT = 0.2  # of the last run in the average
 
 
 class Dispatcher:
@@ -49,34 +42,20 @@ class Dispatcher:
         whole: bool = True,
         ordered: bool = True,
     ) -> None:
+        lanes = lanes or KeyLanes()
         self._clock = clock
-        self._lanes = lanes or KeyLanes()
-        self._ordered = ordered and isinstance(self._lanes, KeyLanes)
-        self._copies = Copies()
-        self._parked = Parked()
-        self._answered: list[tuple[Record, PublishError | None]] = []  # what parking is to be told
-        self._winding_down = False
+        self._lanes = lanes
+        self._later = Later()
+        self._turns = Turns(clock, lanes, self._later, batch=batch > 0, ordered=ordered)
+        self._runs = Runs(batch, whole=whole and batch > 0)
         self._batch = batch
-        self._whole = whole and batch > 0
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._runnable = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        self._later: list[tuple[float, int, Record, bool]] = []  # due, tie-break, record, holds its lane
-        self._ties = itertools.count()
-        self._held = 0  # of those that wait, how many hold their lane: their try will be repeated
         self._closed = False
         self._elsewhere = 0
         self._idle = 0  # workers that wait for a run
-        self._suspects: set[Record] = set()  # of what is queued or runs; until they have run, a batch has one record
-        self._lone: deque[Record] = deque()  # each keeps its lane, and runs once nothing else does
-        self._alone: Run | None = None  # of one of those
-        self._in_flight = 0
-        self._bytes = 0
-        self._waiting = 0
-        self._waiting_bytes = 0
-        self._runs: dict[Run, None] = {}  # in the order in which they were taken
-        self._seconds = RUN_SECONDS  # average of a record; the first run is of one
 
     def on_runnable(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, outside the lock, when a record may have become runnable; it must not block."""
@@ -85,77 +64,72 @@ class Dispatcher:
     def add(self, records: Iterable[Record]) -> None:
         """Queue delivered records in the order of their offsets; those whose key waits are parked."""
         with self._lock:
-            for record in records:
-                if record.owned.order.live:
-                    self._meet(record)
-                else:
-                    self._enter(record)
+            self._turns.deliver(records)
             self._call_workers()
         self._wake()
 
     def take_in(self, copies: Iterable[Copy]) -> None:
         """Queue copies that were read from retry topics, in the order of their offsets."""
         with self._lock:
-            self._copies.take_in(copies, self._clock.monotonic())
-            self._let_out()
+            self._turns.copies.take_in(copies, self._clock.monotonic())
+            self._turns.let_out()
             self._call_workers()
         self._wake()
 
     def refill(self, read: Iterable[tuple[Copy, Record]], limit: int) -> None:
         """Payloads were read again: of copies that may run, and of others as far as `limit` bytes are not reached."""
         with self._lock:
-            self._copies.refill(read, limit, self._clock.monotonic())
-            self._let_out()
+            self._turns.copies.refill(read, limit, self._clock.monotonic())
+            self._turns.let_out()
             self._call_workers()
         self._wake()
 
     def wanted(self) -> dict[OwnedPartition, list[int]]:
         """The offsets, in order, of copies that may run and whose payload is not in memory."""
-        if not self._copies.wanted:
+        if not self._turns.copies.wanted:
             return {}
         with self._lock:
-            return self._copies.wanted_of()
+            return self._turns.copies.wanted_of()
 
     def hold(self, order: Order, hold: Hold) -> None:
         """A key is held from before this member's time."""
         with self._lock:
             order.held.add(hold.origin)
-            self._copies.expect(order, self.lane(hold.key, hold.origin), hold.origin, (hold.redrive_no, hold.hop, 0))
+            version = hold.redrive_no, hold.hop, 0
+            self._turns.copies.expect(order, self.lane(hold.key, hold.origin), hold.origin, version)
 
     def expect(self, order: Order, key: bytes | None, origin: int, version: Version) -> None:
         """A copy waits, and others see to it: what comes of its key is parked behind it."""
         with self._lock:
-            self._copies.expect(order, self.lane(key, origin), origin, version)
+            self._turns.copies.expect(order, self.lane(key, origin), origin, version)
 
     def park(self, parking: Parking) -> None:
         """Append what is to be parked; called by the polling thread alone."""
-        if not self._parked:
+        if not self._turns.parked:
             return
         with self._lock:
-            self._settle_parked()
-            answered, self._answered = self._answered, []
-            records = self._parked.take()
+            self._turns.settle_parked()
+            answered, self._turns.answered = self._turns.answered, []
+            records = self._turns.parked.take()
         for record, error in answered:
             parking.answered(record, error)
         for record in records:
             delivery = parking.send(record)
             with self._lock:
                 if delivery is not None:
-                    self._parked.sent(record, delivery)
+                    self._turns.parked.sent(record, delivery)
                 else:
-                    self._parked.refused(record)
-                    self._park_later(record)
+                    self._turns.parked.refused(record)
+                    self._turns.park_later(record)
 
     def lane(self, key: bytes | None, origin: int) -> Lane:
         """Whose turn a record awaits: that of its key, unless it has no order."""
-        return key if self._ordered and key is not None else origin
+        return self._turns.lane(key, origin)
 
     def add_later(self, record: Record, due: float) -> None:
         """Queue a record that may not run before `due` (monotonic seconds)."""
         with self._lock:
-            self._waiting += 1
-            self._waiting_bytes += record.size
-            self._wait(record, due, holds_lane=False)
+            self._later.add(record, due, Place.OUTSIDE)
 
     def tick(self) -> float | None:
         """Let records run whose time has come, and those that wait behind a worker that is held up.
@@ -169,52 +143,36 @@ class Dispatcher:
             for run in self._runs:
                 if now - run.begun_at > HELD_UP_SECONDS and (run.waiting or run.ended):
                     moved = self._relieve(run) or moved
-            while self._later and self._later[0][0] <= now:
-                _, _, record, holds_lane = heapq.heappop(self._later)
-                record.due = None
+            for record, place in self._later.due(now):
                 moved = True
-                if record.parking:
-                    self._parked.add(record)
-                elif holds_lane:
-                    self._held -= 1
-                    self._lanes.again(record)
-                else:
-                    self._stop_waiting(record)
-                    self._enter(record)
-            due = self._copies.tick(now)
-            moved = self._let_out() or moved
+                match place:
+                    case Place.OUTSIDE:
+                        self._turns.enter(record)
+                    case Place.LANE:
+                        self._lanes.again(record)
+                    case Place.PARKING:
+                        self._turns.parked.add(record)
+            dues = [due for due in (self._turns.copies.tick(now), self._later.next) if due is not None]
+            moved = self._turns.let_out() or moved
             if moved:
                 self._call_workers()
-            dues = [self._later[0][0]] if self._later else []
-            wait = max(0.0, min(dues if due is None else [due, *dues]) - now) if dues or due is not None else None
         if moved:
             self._wake()
-        return wait
+        return max(0.0, min(dues) - now) if dues else None
 
     def purge(self) -> None:
         """Free what is queued or waits of partitions that were revoked."""
         with self._lock:
-            kept = []
-            for item in self._later:
-                _, _, record, holds_lane = item
-                if record.owned.active:
-                    kept.append(item)
-                elif record.parking:
-                    self._leave(record)
-                elif holds_lane:
-                    self._held -= 1
-                    self._finish(record, done=False)
-                else:
-                    self._stop_waiting(record)
-            heapq.heapify(kept)
-            self._later = kept
-            for record in [*self._lanes.purge(lambda record: not record.owned.active), *self._parked.purge()]:
-                self._leave(record)
-            lone, self._lone = self._lone, deque(record for record in self._lone if record.owned.active)
-            for record in lone:
-                if not record.owned.active:
-                    self._finish(record, done=False)
-            self._copies.purge()
+            for record, place in self._later.purge():
+                if place is Place.LANE:
+                    self._turns.finish(record, done=False)
+                elif place is Place.PARKING:
+                    self._turns.leave(record)
+            for record in [*self._lanes.purge(lambda record: not record.owned.active), *self._turns.parked.purge()]:
+                self._turns.leave(record)
+            for record in self._runs.purge():
+                self._turns.finish(record, done=False)
+            self._turns.copies.purge()
             self._room.notify_all()
             self._call_workers()
         self._wake()
@@ -224,7 +182,7 @@ class Dispatcher:
         with self._lock:
             waits = True
             while waits and not self._closed:
-                if (run := self._next(self._share())) is not None:
+                if (run := self._next(self._runs.share)) is not None:
                     return run
                 self._idle += 1
                 waits = self._clock.wait(self._runnable, lambda: self._closed or self._has_next(), seconds)
@@ -239,7 +197,10 @@ class Dispatcher:
     def release(self, run: Run) -> None:
         """Take out of a run what has ended and what was not begun: its worker is going to wait for something."""
         with self._lock:
-            if run not in self._runs or not self._relieve(run):
+            if run not in self._runs:
+                return
+            self._runs.learn(run, self._clock.monotonic())
+            if not self._relieve(run):
                 return
             self._call_workers()
             self._room.notify_all()
@@ -253,9 +214,9 @@ class Dispatcher:
                 if run.abandoned:
                     continue
                 run.running = ()
+                self._runs.learn(run, now)
                 self._relieve(run)
-                self._forget(run)
-                self._seconds += _WEIGHT * ((now - run.taken_at) / run.count - self._seconds)
+                self._runs.forget(run)
             self._call_workers()
             self._room.notify_all()
             more = self._has_next()
@@ -301,8 +262,8 @@ class Dispatcher:
         """
 
         def left() -> list[Record]:
-            self._settle_parked()
-            busy = [*self._parked.on_their_way(), *(record for run in self._runs for record in run.running)]
+            self._turns.settle_parked()
+            busy = [*self._turns.parked.on_their_way(), *self._runs.running]
             return [record for record in busy if partitions is None or record.owned in partitions]
 
         with self._lock:
@@ -335,7 +296,7 @@ class Dispatcher:
                 return False
             run.abandoned = True
             self._relieve(run)
-            self._forget(run)
+            self._runs.forget(run)
             if len(run.running) == 1:
                 run.running[0].failed = failure
             for record in run.running:
@@ -352,14 +313,14 @@ class Dispatcher:
         with self._lock:
             for run in self._runs:
                 self._relieve(run)
-            self._winding_down = True
-            self._lone.clear()  # their lanes stay theirs: what is behind them is not begun either
+            self._turns.winding_down = True
+            self._runs.lone.clear()  # their lanes stay theirs: what is behind them is not begun either
             running: dict[OwnedPartition, set[int]] = {}
-            for record in (record for run in self._runs for record in run.running):
+            for record in self._runs.running:
                 running.setdefault(record.owned, set()).add(record.offset)
             ends = {owned: owned.begun(running.get(owned, ())) for owned in partitions}
             for record in self._lanes.purge(lambda record: record.offset > ends.get(record.owned, -1)):
-                self._leave(record)
+                self._turns.leave(record)
             self._call_workers()
         self._wake()
 
@@ -389,20 +350,19 @@ class Dispatcher:
         """
         with self._lock:
             if isinstance(record, Copy):
-                if (waits := self._copies.doing(record, self._clock.monotonic())) is not None:
+                if (waits := self._turns.copies.doing(record, self._clock.monotonic())) is not None:
                     return waits
                 assert record.record is not None  # noqa: S101 - it is out
                 record = record.record
             if record.due is not None or record.parking:
                 return Doing.WAITING if record.provider is None else Doing.PROVIDER
-            running = [one for run in self._runs for one in run.running]
+            running = self._runs.running
             if record in running:
                 return Doing.RUNNING
             # Limits of tenants hold records back, too, while anything runs.
             if (
-                self._held
-                or self._lone
-                or self._alone is not None
+                self._later.held
+                or not self._runs.are_shared
                 or len(self._runs) + self._elsewhere >= workers
                 or any(one.key == record.key for one in running)
             ):
@@ -417,76 +377,68 @@ class Dispatcher:
     @property
     def in_flight(self) -> int:
         """Records that are queued or running; those that wait for their due time not counted."""
-        return self._in_flight
+        return self._turns.in_flight
 
     @property
     def running(self) -> int:
         """Records whose handlers run."""
-        return sum(len(run.running) for run in list(self._runs))
+        return len(self._runs.running)
 
     @property
     def waiting(self) -> int:
         """Records that wait for their due time, or for others of their keys."""
         with self._lock:
-            return self._waiting + self._copies.count
+            return self._later.count + self._turns.copies.count
 
     @property
     def waiting_bytes(self) -> int:
         """What they hold in memory."""
         with self._lock:
-            return self._waiting_bytes + self._copies.bytes
+            return self._later.bytes + self._turns.copies.bytes
 
     @property
     def is_parking(self) -> bool:
         """Whether the polling thread has something to park, or to be told of it."""
-        return bool(self._parked)
+        return bool(self._turns.parked)
 
     def has_drained(self, limit: int, limit_bytes: int) -> bool:
         """Whether no more than `limit` records and `limit_bytes` bytes are in flight."""
-        return self._in_flight <= limit and self._bytes <= limit_bytes
+        return self._turns.in_flight <= limit and self._turns.bytes <= limit_bytes
 
     # --- with the lock held
 
     def _space(self, limit: int, limit_bytes: int) -> int:
-        return max(0, limit - self._in_flight) if self._bytes < limit_bytes else 0
-
-    def _share(self) -> int:
-        """How many records a worker takes at once."""
-        if self._batch:
-            return self._batch
-        return max(1, min(MAX_RUN, int(RUN_SECONDS / max(self._seconds, 1e-6))))
+        return max(0, limit - self._turns.in_flight) if self._turns.bytes < limit_bytes else 0
 
     def _call_workers(self) -> None:
         """Wake as many idle workers as there is work for: more would only take the interpreter from each other."""
         if not self._idle or not self._has_next():
             return
-        if self._lone:
+        if self._runs.lone:
             self._runnable.notify(1)
         else:
-            self._runnable.notify(min(self._idle, -(-self._lanes.ready // self._share())))
+            self._runnable.notify(min(self._idle, -(-self._lanes.ready // self._runs.share)))
 
     def _has_next(self) -> bool:
-        if self._lone:
+        if self._runs.lone:
             return not self._runs
-        return self._lanes.ready > 0 and self._alone is None
+        return self._lanes.ready > 0 and self._runs.are_shared
 
     def _next(self, limit: int) -> Run | None:
-        if self._lone:
-            return None if self._runs else self._begin_alone()
-        if self._alone is not None:
-            return None
-        if self._suspects:
+        if not self._runs.are_shared:
+            return self._runs.begin_alone(self._clock.monotonic())
+        if self._turns.suspects:
             limit = 1
         records: list[Record] = []
         while len(records) < limit and (record := self._lanes.take()) is not None:
             if not record.owned.active:
-                self._finish(record, done=False)
+                self._turns.finish(record, done=False)
                 continue
             if record.owned.resting:
-                self._postpone((record,))
+                self._turns.postpone((record,))
                 continue
             if record.lone and record.is_suspect:
-                self._lone.append(record)
+                self._runs.lone.append(record)
                 break
             if record.alone and records:
                 self._lanes.first(record)
@@ -497,23 +449,8 @@ class Dispatcher:
             if self._batch:
                 records += self._lanes.take_behind(record, limit - len(records))
         if not records:
-            return self._begin_alone() if self._lone and not self._runs else None
-        return self._begin(records)
-
-    def _begin(self, records: Sequence[Record]) -> Run:
-        run = Run(records, self._clock.monotonic(), whole=self._whole)
-        self._runs[run] = None
-        return run
-
-    def _begin_alone(self) -> Run:
-        """Should this process end now, it is known of which record."""
-        self._alone = self._begin([self._lone.popleft()])
-        return self._alone
-
-    def _forget(self, run: Run) -> None:
-        self._runs.pop(run, None)
-        if run is self._alone:
-            self._alone = None
+            return self._runs.begin_alone(self._clock.monotonic())
+        return self._runs.begin(records, self._clock.monotonic())
 
     def _relieve(self, run: Run) -> bool:
         """Take out of a run what has ended and what was not begun; true when others may run for it."""
@@ -523,19 +460,19 @@ class Dispatcher:
             record, ending = run.ended.popleft()
             if ending is Ending.AGAIN and record.owned.active:
                 if not record.is_suspect:
-                    self._suspects.discard(record)
+                    self._turns.suspects.discard(record)
                 again.append(record)
             elif ending is Ending.ALONE and record.owned.active:
-                if not self._winding_down:
-                    self._lone.append(record)
+                if not self._turns.winding_down:
+                    self._runs.lone.append(record)
             elif ending is Ending.BEHIND and record.owned.active:
                 self._lanes.finish(record)
-                self._send_back(record)
-                self._let_out()
+                self._turns.send_back(record)
+                self._turns.let_out()
             else:
-                self._finish(record, done=ending is Ending.DONE)
+                self._turns.finish(record, done=ending is Ending.DONE)
             moved = True
-        self._postpone(again)
+        self._turns.postpone(again)
         while True:
             try:
                 record = run.waiting.pop()
@@ -543,140 +480,3 @@ class Dispatcher:
                 return moved
             self._lanes.first(record)
             moved = True
-
-    def _postpone(self, records: Sequence[Record]) -> None:
-        """Have them run again later, before everything else of their keys: the first of a key holds its lane."""
-        due = self._clock.monotonic() + AGAIN_SECONDS
-        for record in self._lanes.hold(records):
-            self._held += 1
-            self._wait(record, max(due, record.again_at), holds_lane=True)
-
-    def _wait(self, record: Record, due: float, *, holds_lane: bool) -> None:
-        record.due = due
-        heapq.heappush(self._later, (due, next(self._ties), record, holds_lane))
-
-    def _finish(self, record: Record, *, done: bool) -> None:
-        is_retried = record.copy is not None or record.moved is not None or record.held
-        if is_retried and done:
-            self._prepare_next(record)
-        self._leave(record)
-        self._lanes.finish(record)  # before its headers are gone, which name its tenant
-        if done:
-            record.free()
-        record.done = done
-        if is_retried and isinstance(self._lanes, KeyLanes):
-            if (copy := record.copy) is not None and done:
-                copy.done, copy.record = True, None
-                self._copies.end(copy, self._clock.monotonic())
-            self._let_out()
-
-    # --- with the lock held: what waits for retries
-
-    def _meet(self, record: Record) -> None:
-        """A source record is delivered while others of its partition wait in retry topics."""
-        lane = self.lane(record.key, record.offset)
-        match record.owned.order.meets(lane, record.offset):
-            case Meeting.RUN:
-                self._enter(record)
-            case Meeting.PARK:
-                self._count(record)
-                self._park(record)
-            case Meeting.UNREAD:
-                record.free()
-                record.done = True
-
-    def _prepare_next(self, record: Record) -> None:
-        """Before the next of its lane would run: whether that waits for a copy of this one."""
-        if record.held:
-            self._keep_hold(record)
-        if record.moved is not None and isinstance(self._lanes, KeyLanes) and record.owned.active:
-            self._move(record)
-
-    def _move(self, record: Record) -> None:
-        """A copy was appended: those that stand behind it in its lane wait for that one."""
-        assert record.moved is not None  # noqa: S101
-        order, origin = record.order, record.offset if record.copy is None else record.copy.origin
-        self._copies.expect(order, self.lane(record.key, origin), origin, record.moved)
-        if self._ordered and isinstance(self._lanes, KeyLanes):
-            for behind in self._lanes.part(record.key, lambda other: other.order is order):
-                self._send_back(behind)
-
-    def _keep_hold(self, record: Record) -> None:
-        """A record that is held has ended, for good, or as the dead letter that it was before."""
-        origin = record.offset if record.copy is None else record.copy.origin
-        if record.lifted and record.moved is None:
-            record.order.held.discard(origin)
-            return
-        record.order.held.add(origin)
-        if record.moved is None:
-            redrive_no, hop, _ = UNMOVED if record.copy is None else record.copy.version
-            record.moved = redrive_no, hop + 1, 0
-
-    def _send_back(self, record: Record) -> None:
-        """A record that was about to run has to wait for one of its key."""
-        if record.copy is None:
-            self._park(record)
-        else:
-            self._leave(record)
-            self._copies.take_back(record.copy, self._clock.monotonic())
-
-    def _park(self, record: Record) -> None:
-        record.parking = True
-        self._copies.expect(record.owned.order, self.lane(record.key, record.offset), record.offset, PARKED)
-        self._parked.add(record)
-
-    def _park_later(self, record: Record) -> None:
-        self._wait(record, self._clock.monotonic() + AGAIN_SECONDS, holds_lane=False)
-
-    def _keep(self, record: Record) -> None:
-        """It is too large to be parked: undone at its offset, it awaits its turn as a copy would."""
-        now, order = self._clock.monotonic(), record.owned.order
-        record.parking = False
-        self._leave(record)
-        lane = self.lane(record.key, record.offset)
-        record.copy = Copy(order, lane, record.offset, PARKED, record.owned, record.offset, now, record)
-        self._copies.take_in([record.copy], now)
-        self._let_out()
-
-    def _settle_parked(self) -> None:
-        """Note what the broker has answered."""
-        for record, error in self._parked.answered():
-            if record.owned.active:
-                self._answered.append((record, error))
-            if error is None or not record.owned.active:
-                self._leave(record)
-                record.free()
-                record.done = error is None
-            elif is_too_large(error):
-                self._keep(record)
-            else:
-                self._park_later(record)
-
-    def _let_out(self) -> bool:
-        """Let copies run whose turn it is."""
-        if self._winding_down:
-            return False
-        records = self._copies.let_out()
-        for record in records:
-            self._enter(record)
-        return bool(records)
-
-    def _enter(self, record: Record) -> None:
-        self._count(record)
-        self._lanes.add(record)
-
-    def _count(self, record: Record) -> None:
-        self._in_flight += 1
-        if self._batch and record.owned.suspects_end and record.is_suspect:
-            self._suspects.add(record)
-        self._bytes += record.size
-
-    def _stop_waiting(self, record: Record) -> None:
-        self._waiting -= 1
-        self._waiting_bytes -= record.size
-
-    def _leave(self, record: Record) -> None:
-        self._in_flight -= 1
-        if self._suspects:
-            self._suspects.discard(record)
-        self._bytes -= record.size

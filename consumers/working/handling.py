@@ -102,7 +102,7 @@ class Handling(RecordHandling):
             except BaseException as error:
                 self._tally.read(call.label)
                 raise_if_abandoned(error)
-                if run is not None and run.waiting:
+                if run is not None:
                     self._release(run)
                 return failed(call, error, self._effects, self._settler, self._waiting)
             self._tally.handled(call.label, verdict, self._clock.monotonic() - started)

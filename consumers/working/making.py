@@ -18,12 +18,13 @@ from offsetzero.consumers.working.effects import AtLeastOnce, Effects, Threads
 from offsetzero.consumers.working.handling import AsyncHandling, Handling, Parts
 from offsetzero.consumers.working.kafka_commits import KafkaCommits
 from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS
+from offsetzero.consumers.working.loop_workers import LoopWorkers
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
 from offsetzero.consumers.working.waiting import Waiting
-from offsetzero.consumers.working.workers import LoopWorkers, ThreadWorkers
+from offsetzero.consumers.working.workers import ThreadWorkers
 from offsetzero.generation import Generation
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer

@@ -21,6 +21,7 @@ from offsetzero.consumers.working.kafka_transaction import KafkaTransaction
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.settle import Settler
+from offsetzero.consumers.working.turns import Turns
 from offsetzero.store import processed
 from simulation.producer import SimDelivery
 
@@ -129,8 +130,8 @@ def _no_bound_on_revoke(patch: pytest.MonkeyPatch) -> None:
 
 def _undone_counts_as_done(patch: pytest.MonkeyPatch) -> None:
     """ag2ai/faststream#1980: "no ack" is lost when a later success commits past it."""
-    original = Dispatcher._finish
-    patch.setattr(Dispatcher, "_finish", lambda self, record, done: original(self, record, done=True))
+    original = Turns.finish
+    patch.setattr(Turns, "finish", lambda self, record, done: original(self, record, done=True))
 
 
 def _failed_settling_is_done(patch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from simulation.baton import Baton, Task
 CHANCE = 0.01  # that a thread is held up at a line
 # In which threads share something. Not `calls`: in Python 3.11 `cached_property` holds a lock around what it calls.
 _MODULES = """
-appends assignment batches commits copies database dispatch handling kafka_commits kafka_transaction lanes membership
-opening order parking partition_lanes poll pressure run settle transaction_commits transactional workers
+appends assignment batches commits copies database dispatch handling kafka_commits kafka_transaction lanes later
+loop_workers membership opening order parking partition_lanes poll pressure run runs settle transaction_commits
+transactional turns workers
 """
 _LOCKING: list[Any] = [appends, dispatch, kafka_transaction, opening, transaction_commits]
 _CONSUMERS = Path(dispatch.__file__).parents[1]

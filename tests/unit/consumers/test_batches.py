@@ -9,10 +9,11 @@ from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working import handling
 from offsetzero.consumers.working.batches import BatchHandling
 from offsetzero.consumers.working.calls import Call
-from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, Dispatcher
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transaction import HandlerRaised, NotNow
+from offsetzero.consumers.working.turns import AGAIN_SECONDS
 from offsetzero.errors import SchemasUnavailable
 from offsetzero.retry.failures import Poison
 from support import ManualClock

@@ -10,9 +10,10 @@ from unit.consumers.taking import end, finish, take
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.record import OVERHEAD, OwnedPartition, Record
-from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, HELD_UP_SECONDS, Dispatcher
+from offsetzero.consumers.working.dispatch import HELD_UP_SECONDS, Dispatcher
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.turns import AGAIN_SECONDS
 from support import ManualClock, machine
 
 KEYS = [b"a", b"b", b"c", None]
@@ -211,7 +212,7 @@ class RunsMachine(RuleBasedStateMachine):
     def what_is_in_flight_is_somewhere(self) -> None:
         if not hasattr(self, "runs"):
             return
-        found = {*self.lanes._ready, *(one for _, _, one, _ in self.dispatcher._later)}
+        found = {*self.lanes._ready, *(one for _, _, one, _ in self.dispatcher._later._heap)}
         found.update(*self.lanes._behind.values())
         for run in self.runs:
             running = run.running if self.batch else ()  # alone, it is in `ended` when a rule is over

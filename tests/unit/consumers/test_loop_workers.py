@@ -17,10 +17,10 @@ from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.effects import Threads
 from offsetzero.consumers.working.handling import AsyncHandling, Parts
+from offsetzero.consumers.working.loop_workers import LoopWorkers
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transaction import in_handler
-from offsetzero.consumers.working.workers import LoopWorkers
 from offsetzero.retry.failures import Transient
 from support import wait_until
 

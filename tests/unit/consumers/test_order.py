@@ -12,8 +12,9 @@ from offsetzero.consumers.order import Copy, Meeting, Order, Version
 from offsetzero.consumers.reading.marks import read_mark
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.working.appends import Refusals
-from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, Dispatcher
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.parking import Parking
+from offsetzero.consumers.working.turns import AGAIN_SECONDS
 from offsetzero.errors import PublishError
 from offsetzero.topics.names import Names
 from support import ManualClock, machine

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working.dispatch import AGAIN_SECONDS, Dispatcher
+from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.run import Ending, Run
+from offsetzero.consumers.working.turns import AGAIN_SECONDS
 from support import ManualClock
 
 
