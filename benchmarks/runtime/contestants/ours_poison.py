@@ -28,7 +28,7 @@ def note(event: DocumentUploaded, ctx: Context) -> None:
 
 counted = ours.run(group, args, meter)
 stamps = [(*read_stamp(number)[:2], came) for number, came in found]
-waits = [(sent, came) for sent, key, came in stamps if key >= args.healthy]
+waits = [(sent, sent, came) for sent, key, came in stamps if key >= args.healthy]
 begin = min(sent for sent, _, _ in stamps)
 report(
     meter,

@@ -49,4 +49,4 @@ def show(found: dict[str, Any]) -> str:
         f"p99 with poison against without: {rise(found)}; target <= {MOST_RISE:+.0%}. {found['poison']:,} of "
         f"{found['events']:,} events were poison; problems: {'; '.join(found['problems']) or 'none'}."
     )
-    return f"{head}\n\n{centiles(found, 'no poison', '1 % poison')}\n\n{tail}"
+    return f"{head}\n\n{centiles(found, {'no poison': 'without', '1 % poison': 'with'})}\n\n{tail}"

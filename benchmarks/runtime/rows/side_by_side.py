@@ -13,17 +13,14 @@ def figures(runs: list[dict[str, Any]]) -> dict[str, Any]:
     centiles = [name for name in (good[0] if good else ()) if name.startswith("p") and "with" in name]
     return {
         **{name: median(run[name] for run in good) for name in centiles},
-        "rises": [run["p99_with"] / run["p99_without"] - 1 for run in good],
+        "rises": [run["rise"] for run in good],
         "problems": sorted({problem for run in runs for problem in run["problems"]}),
     }
 
 
-def centiles(found: dict[str, Any], without: str, with_: str) -> str:
-    """The table of both kinds of windows, by their names."""
-    rows = [
-        [kind, *(cell(found.get(f"p{at}_{name}"), ".1f") for at in (50, 99))]
-        for kind, name in ((without, "without"), (with_, "with"))
-    ]
+def centiles(found: dict[str, Any], kinds: dict[str, str]) -> str:
+    """The table of both kinds of windows: what is found by each name, as it is shown."""
+    rows = [[kind, *(cell(found.get(f"p{at}_{name}"), ".1f") for at in (50, 99))] for kind, name in kinds.items()]
     return table(["", "p50", "p99"], rows)
 
 
