@@ -200,6 +200,7 @@ def wait_in_a_tier(settings: Settings, count: int) -> None:
             producer.produce(tier, key=key, value=template.value, headers=headers, partition=number % 6)
 
 
+@pytest.mark.timeout(900 if WAITS_LONG else 120)
 def test_a_member_is_ready_soon_however_many_records_wait(
     settings: Settings, topics: None, database: psycopg.Connection
 ) -> None:
