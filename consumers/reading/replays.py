@@ -177,7 +177,7 @@ class Replays:
             one.begun = self._membership.restart(number, offsets)
         elif late:
             shown = ", ".join(map(str, running[:MAX_SHOWN])) + (", …" if len(running) > MAX_SHOWN else "")
-            said = f"handlers at work did not end in time: {shown}"
+            said = f"what is at work did not end in time: {shown}"
             self._give_up(number, one, pressure, ReplayOutcome.PREVENTED, said)
 
     def _await_commit(self, number: int, one: _Replay, pressure: Pressure) -> None:

@@ -180,7 +180,7 @@ def test_a_handler_that_hangs_prevents_it_for_its_partition_and_nothing_of_that_
         became = answers(shown.stdout)
         assert [became[f"documents/{number}"] for number in (0, 2, 3, 4, 5)] == ["applied 0"] * 5
         assert became["documents/1"] == (
-            "prevented handlers at work did not end in time: documents/1@1; Kafka has its position at 1, as before"
+            "prevented what is at work did not end in time: documents/1@1; Kafka has its position at 1, as before"
         )
         seen.is_open.set()
         wait_until(lambda: committed(settings) == dict.fromkeys(range(PARTITIONS), each), what="all read")

@@ -96,7 +96,7 @@ def test_a_handler_that_does_not_end_prevents_it_and_nothing_has_changed() -> No
     loop.turn(11)
     [answer] = loop.channel.answers
     assert answer.outcome is ReplayOutcome.PREVENTED
-    assert answer.detail == "handlers at work did not end in time: documents/0@40"
+    assert answer.detail == "what is at work did not end in time: documents/0@40"
     rounds(loop)
     assert loop.client.paused == set()
     loop.turn(1)
