@@ -23,10 +23,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Dead letters: list, groups, show, export; edit, redrive, discard; audit of who did what.",
 )
-app.command("redrive")(dlq_redrive.redrive)
-app.command("discard")(dlq_actions.discard)
-app.command("edit")(dlq_edit.edit)
-app.command("audit")(dlq_actions.audit)
 
 LIMIT = 200
 
@@ -189,6 +185,13 @@ def export(
                     write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += len(part)
     print(f"{dlq_desk.letters(written)} of {group} written", file=sys.stderr)
+
+
+# Behind those that look, for --help lists them in this order: first one looks.
+app.command("edit")(dlq_edit.edit)
+app.command("redrive")(dlq_redrive.redrive)
+app.command("discard")(dlq_actions.discard)
+app.command("audit")(dlq_actions.audit)
 
 
 def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], bool]":

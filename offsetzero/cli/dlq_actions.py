@@ -102,7 +102,7 @@ def audit(
     if as_json:
         print(json.dumps(shown, indent=2))
     elif not shown:
-        print("Nothing was done yet.")
+        print(f"Nothing was done yet to dead letters of {group or 'any group'}.")
     else:
         columns = tuple(shown[0])
         lines = [["not yet" if value is None else str(value) for value in row.values()] for row in shown]
@@ -136,23 +136,29 @@ def check_choice(
 
 
 def count(desk: "Desk", group: str, wanted: "Filter", what: str) -> None:
-    """Say how many are meant."""
+    """Say how many are meant, and what an interrupted action has taken."""
     from offsetzero.cli import dlq_desk
     from offsetzero.store import dead_letters
     from offsetzero.store.script import run
 
     print(f"{dlq_desk.letters(run(desk.connection, dead_letters.count(wanted)))} of {group} would be {what}.")
+    tell_unfinished(desk, group)
 
 
 def nothing(desk: "Desk", group: str) -> None:
     """Say so, and name what an interrupted action has taken."""
+    print(f"No open dead letters of {group} are meant: nothing was done.")
+    tell_unfinished(desk, group)
+
+
+def tell_unfinished(desk: "Desk", group: str) -> None:
+    """Name the actions that have taken dead letters which are still open: no other one is about these."""
     from offsetzero.store import dead_letter_actions
     from offsetzero.store.script import run
 
-    print(f"No open dead letters of {group} are meant: nothing was done.")
     for one in run(desk.connection, dead_letter_actions.history(group, unfinished=True)):
         print(
-            f"A redrive of {one.at.isoformat(timespec='seconds')} by {one.who} has {one.letters - one.done:,} left: "
-            f"offsetzero dlq redrive {group} --resume {one.id}",
+            f"A {one.kind} of {one.at.isoformat(timespec='seconds')} by {one.who} has taken {one.letters - one.done:,} "
+            f"more and has not ended. Unless it runs: offsetzero dlq redrive {group} --resume {one.id}",
             file=sys.stderr,
         )

@@ -108,6 +108,7 @@ def redrive(
                 return
             action = begun
         carry_out(desk, action, rate, canary, limit, seconds)
+        dlq_actions.tell_unfinished(desk, group)
 
 
 def carry_out(

@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -186,12 +187,17 @@ def test_what_a_redrive_was_begun_for_is_sent_after_a_kill(settings: Settings, o
     said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "impatient")
     assert "nothing was done" in said.stdout  # it is taken
     (resume,) = re.findall(r"--resume (\S+)", said.stderr)
-    offsetzero("dlq", "redrive", "audit", "--resume", resume, "--rate", "5000")
+    letters.write(settings, "audit", [Letter(2_000)])
+    counted = offsetzero("dlq", "redrive", "audit", "--all", "--dry-run")
+    assert "1 dead letter of audit would be redriven" in counted.stdout
+    assert re.search(rf"A redrive of .* has taken \d+ more and has not ended.* --resume {resume}", counted.stderr)
+    done = offsetzero("dlq", "redrive", "audit", "--resume", resume, "--rate", "5000")
+    assert "has not ended" not in done.stderr
     found = letters.redriven(settings, "audit")
     assert set(letters.origins(found)) == {(offset % 2, offset) for offset in range(1_000)}
     assert len(found) <= 1_000 + 20  # what was under way may be there twice, under one number
     assert {one["oz_redrive_no"] for one in found} == {"1"}
-    assert set(statuses(offsetzero, "audit").values()) == {"redriven"}
+    assert Counter(statuses(offsetzero, "audit").values()) == {"redriven": 1_000, "open": 1}
     assert "has ended: done" in offsetzero("dlq", "redrive", "audit", "--resume", resume, status=1).stderr
 
 
