@@ -7,7 +7,7 @@ dead letter it names its origin, where the record itself is for as long as the s
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from offsetzero.errors import TopicError
 from offsetzero.retry import headers as retry_headers
@@ -18,6 +18,8 @@ from offsetzero.topics.names import Names
 from offsetzero.topics.reading import LogRecord, RecordsDeleted, TopicReader
 
 HEADER = "oz_pointer"
+KEY_HEADER = "oz_pointer_key"
+"""There when the key was too large to be kept: its size in bytes."""
 VALUE = b""
 KEPT_BYTES = 4 * 1024
 """Of the event's own headers, those of CloudEvents first; and of the key."""
@@ -31,10 +33,12 @@ class PointerLost(TopicError):
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The hash and size of a record's value; `size` is None for a record that has none."""
+    """The hash and size of a record's value; `size` is None for a record that has none. `key_size` is that of a key
+    which was too large to be kept, None when the dead letter has the record's key."""
 
     sha256: str
     size: int | None
+    key_size: int | None = field(default=None, compare=False)
 
     @staticmethod
     def to(value: bytes | None) -> "Pointer":
@@ -45,14 +49,17 @@ class Pointer:
         return f"{self.sha256} {_NULL if self.size is None else self.size}"
 
 
-def write(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> Headers:
+def write(headers: Sequence[tuple[str, bytes | None]], value: bytes | None, key: bytes | None) -> Headers:
     """The headers of a pointer: as much of the event's own as is small, and the pointer.
 
     Args:
         headers: the record's as they came, with what `offsetzero.retry.headers.write` adds.
         value: the record's.
+        key: likewise.
     """
-    ours = [one for one in headers if one[0].startswith(retry_headers.PREFIX) and one[0] != HEADER]
+    ours = [one for one in headers if one[0].startswith(retry_headers.PREFIX) and one[0] not in (HEADER, KEY_HEADER)]
+    if key_of(key) != key:
+        ours.append((KEY_HEADER, str(len(key or b"")).encode()))
     own = [one for one in headers if not one[0].startswith(retry_headers.PREFIX)]
     room, kept = KEPT_BYTES, set[int]()
     for number, one in sorted(enumerate(own), key=lambda item: not _is_attribute(item[1][0])):
@@ -70,9 +77,13 @@ def key_of(key: bytes | None) -> bytes | None:
 
 def read(headers: Sequence[tuple[str, bytes | None]]) -> Pointer | None:
     """The pointer of a dead letter; None for one that is a record itself, or whose pointer nobody of us wrote."""
-    found = next((value for name, value in headers if name == HEADER and value is not None), b"")
-    shape = _SHAPE.fullmatch(found.decode(errors="replace"))
-    return None if shape is None else Pointer(shape[1], None if shape[2] == _NULL else int(shape[2]))
+    ours = {name: value.decode(errors="replace") for name, value in headers if name.startswith(HEADER) and value}
+    shape = _SHAPE.fullmatch(ours.get(HEADER, ""))
+    if shape is None:
+        return None
+    key_size = ours.get(KEY_HEADER, "")
+    size = None if shape[2] == _NULL else int(shape[2])
+    return Pointer(shape[1], size, int(key_size) if key_size.isdecimal() and key_size.isascii() else None)
 
 
 def resolve(settings: Settings, pointer: Pointer, origin: Origin) -> LogRecord:

@@ -134,10 +134,10 @@ class Redrive:
         return found if self._reader.topic_id(group) == topic_id else {}
 
     def _letter(self, planned: Planned, found: DeadLetter | None) -> DeadLetter | None:
-        """What there is to send: nothing of a pointer to what is gone, unless it was edited; always what discards."""
+        """What there is to send; always what discards."""
         if self._discard is not None:
             return redrive_plan.discarding(planned.entry, self._discard.get(planned.number), found)
-        return found if found is None or found.pointer is None or planned.edited is not None else None
+        return found if found is not None and redrive_plan.is_whole(found, planned.edited) else None
 
     @property
     def _most(self) -> int:

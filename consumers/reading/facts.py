@@ -1,7 +1,7 @@
 """The facts about a group's partitions, from the cluster and the database. Blocks: for a thread that may wait."""
 
 import secrets
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -102,7 +102,7 @@ class ClusterFacts:
             TopicError: the cluster refuses, or does not answer.
             psycopg.Error, PoolTimeout: the database does.
         """
-        known, held = self._recorded(), self._held()
+        known, held = self._recorded(), self._held({number for _, number in places})
         with self._cluster() as admin:
             topics = offsets.describe(admin, self._names, self._topics, timeout=KAFKA_SECONDS)
             every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
@@ -205,11 +205,11 @@ class ClusterFacts:
         with self._connections.connection(POOL_SECONDS) as connection:
             return run(connection, starts.of_group(self._group))
 
-    def _held(self) -> Sequence[Hold]:
+    def _held(self, partitions: Collection[int]) -> Sequence[Hold]:
         if not self._hold or self._connections is None:
             return ()
         with self._connections.connection(POOL_SECONDS) as connection:
-            return run(connection, holds.of_group(self._generation.group, self._generation.number))
+            return run(connection, holds.of_partitions(self._generation.group, partitions, self._generation.number))
 
     def _committed(self, places: Iterable[Place]) -> Mapping[Place, Committed]:
         return offsets.committed(self._settings, self._group, places, timeout=KAFKA_SECONDS)

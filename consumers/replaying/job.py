@@ -151,8 +151,9 @@ def _waiting(
     }
     if connections is None or group.on_dead_letter != "hold":
         return Waiting(parts)
+    numbers = {number for _, number in parts}
     with connections.connection() as connection:
-        return Waiting(parts, run(connection, holds.of_group(generation.group, generation.number)))
+        return Waiting(parts, run(connection, holds.of_partitions(generation.group, numbers, generation.number)))
 
 
 def _outcomes(group: str) -> dict[str, float]:

@@ -199,7 +199,7 @@ class Settler:
 
         def pointer() -> Append:
             letter = dead_letter()
-            headers = pointers.write(letter.headers, call.record.value)
+            headers = pointers.write(letter.headers, call.record.value, call.record.key)
             return replace(letter, key=pointers.key_of(call.record.key), value=pointers.VALUE, headers=headers)
 
         if tier is None:

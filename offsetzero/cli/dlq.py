@@ -1,13 +1,15 @@
 """`offsetzero dlq`: dead letters with their reasons and original bytes, and what operators do about them."""
 
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,11 +65,13 @@ def list_dead_letters(
     from offsetzero.cli import dlq_desk
 
     wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text), status)
-    found, more = _find(groups or (), wanted, text, None if as_json else limit)
     if as_json:
-        print(json.dumps([dlq_view.summary(one) for one in found], indent=2))
+        with _pages(groups or (), wanted, text) as pages:
+            _print_array(dlq_view.summary(one) for page in pages for one in page)
         return
     from offsetzero.cli import rows
+
+    found, more = _find(groups or (), wanted, text, limit)
 
     if not found:
         said = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
@@ -169,7 +173,9 @@ def export(
     """Write dead letters with their payloads, one JSON object a line: as `show --json` has it, oldest first."""
     from offsetzero.cli import dlq_desk
     from offsetzero.cli.dlq_payload import Payloads, plain
+    from offsetzero.store import dead_letter_actions
     from offsetzero.store.dead_letter_pages import pages
+    from offsetzero.store.script import run
 
     wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text), status)
     with dlq_desk.opened([group]) as desk, Payloads(desk.config) as payloads:
@@ -180,8 +186,9 @@ def export(
         with dlq_view.output(out) as write:
             for part in pages(desk.connection, wanted, dlq_desk.PAGE):
                 letters = payloads.letters(desk, part)
+                edited = run(desk.connection, dead_letter_actions.edited_of([one.at for one in part]))
                 for one in part:
-                    line = plain(dlq_view.details(one, letters.get(one.at), payloads, None))
+                    line = plain(dlq_view.details(one, letters.get(one.at), payloads, edited.get(one.at)))
                     write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += len(part)
     print(f"{dlq_desk.letters(written)} of {group} written", file=sys.stderr)
@@ -194,29 +201,66 @@ app.command("discard")(dlq_actions.discard)
 app.command("audit")(dlq_actions.audit)
 
 
-def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int | None) -> "tuple[list[Known], bool]":
-    """What is to be listed, and whether there is more; without a database the topics are read, and all is open."""
+def _print_array(items: Iterable[dict[str, Any]]) -> None:
+    """As `json.dumps(…, indent=2)`, without having all of them at once."""
+    before = "["
+    for item in items:
+        print(before + "\n" + textwrap.indent(json.dumps(item, indent=2), "  "), end="")
+        before = ","
+    print("[]" if before == "[" else "\n]")
+
+
+def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int) -> "tuple[list[Known], bool]":
+    """The newest that are to be listed, and whether there is more."""
     from offsetzero import settings
     from offsetzero.cli import dlq_desk
-    from offsetzero.errors import ConfigurationError
-    from offsetzero.retry import dead_letters as topics
     from offsetzero.store import dead_letters
-    from offsetzero.store.dead_letters import Filter, Status
     from offsetzero.store.script import run
 
     config = settings.load(needs=frozenset({"kafka"}))
     if not config.database_url.get_secret_value():
-        if text is not None or wanted not in (Filter(), Filter(status=Status.OPEN)):
-            raise ConfigurationError(
-                "OFFSETZERO_DATABASE_URL: without it all of a topic is listed; filters need the ledger in the database"
-            )
-        read = [_known(letter) for group in groups or topics.groups(config) for letter in topics.read(config, group)]
-        read.sort(key=lambda one: (one.entry.failed_at, one.entry.group_name, one.entry.partition, one.entry.place))
-        return read[-limit:] if limit is not None else read, limit is not None and len(read) > limit
+        read = _read(config, groups, wanted, text)
+        return read[-limit:], len(read) > limit
     with dlq_desk.opened(groups) as desk:
         wanted = dlq_desk.with_text(desk, replace(wanted, groups=groups), text)
-        found = run(desk.connection, dead_letters.find(wanted, None if limit is None else limit + 1))
-        return found[-limit:] if limit is not None else found, limit is not None and len(found) > limit
+        found = run(desk.connection, dead_letters.find(wanted, limit + 1))
+        return found[-limit:], len(found) > limit
+
+
+@contextlib.contextmanager
+def _pages(groups: Sequence[str], wanted: "Filter", text: str | None) -> "Iterator[Iterable[list[Known]]]":
+    """All that are to be listed, a page at a time."""
+    from offsetzero import settings
+    from offsetzero.cli import dlq_desk
+    from offsetzero.store.dead_letter_pages import pages
+
+    config = settings.load(needs=frozenset({"kafka"}))
+    if not config.database_url.get_secret_value():
+        yield [_read(config, groups, wanted, text)]
+        return
+    with dlq_desk.opened(groups) as desk:
+        wanted = dlq_desk.with_text(desk, replace(wanted, groups=groups), text)
+        yield pages(desk.connection, wanted, dlq_desk.PAGE)
+
+
+def _read(config: "Settings", groups: Sequence[str], wanted: "Filter", text: str | None) -> "list[Known]":
+    """Without a database the topics are read, and all is open.
+
+    Raises:
+        ConfigurationError: something else is wanted.
+    """
+    from offsetzero.errors import ConfigurationError
+    from offsetzero.retry import dead_letters
+    from offsetzero.store.dead_letters import Filter, Status
+
+    if text is not None or wanted not in (Filter(), Filter(status=Status.OPEN)):
+        raise ConfigurationError(
+            "OFFSETZERO_DATABASE_URL: without it all of a topic is listed; filters need the ledger in the database"
+        )
+    chosen = groups or dead_letters.groups(config)
+    read = [_known(letter) for group in chosen for letter in dead_letters.read(config, group)]
+    read.sort(key=lambda one: (one.entry.failed_at, one.entry.group_name, one.entry.partition, one.entry.place))
+    return read
 
 
 def _without_database(config: "Settings", group: str, which: str) -> "tuple[Known, DeadLetter]":

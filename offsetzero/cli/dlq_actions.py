@@ -1,6 +1,7 @@
 """`offsetzero dlq discard` and `audit`, and what they share with `redrive`."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from offsetzero.cli.dlq_desk import Desk
     from offsetzero.store.dead_letters import Filter
 
+PACE = re.compile(r"( --rate \S+)?( --canary \d+ --stop-above \S+( --canary-seconds \S+)?)?$")
+"""In the words of an action, the options of its redrive that say how it is sent."""
 Group = Annotated[str, typer.Argument(help="The group.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what it would be done to.")]
 
@@ -145,6 +148,28 @@ def count(desk: "Desk", group: str, wanted: "Filter", what: str) -> None:
     tell_unfinished(desk, group)
 
 
+def count_whole(desk: "Desk", group: str, wanted: "Filter") -> None:
+    """Say how many a redrive would send: those that the log has, with their payload."""
+    from offsetzero.cli import dlq_desk
+    from offsetzero.cli.dlq_payload import Payloads
+    from offsetzero.retry import redrive_plan
+    from offsetzero.store import dead_letter_actions
+    from offsetzero.store.dead_letter_pages import pages
+    from offsetzero.store.script import run
+
+    whole = lost = 0
+    with Payloads(desk.config) as payloads:
+        for part in pages(desk.connection, wanted, dlq_desk.PAGE):
+            found = payloads.letters(desk, part)
+            edited = run(desk.connection, dead_letter_actions.edited_of([one.at for one in part]))
+            sent = sum(redrive_plan.is_whole(letter, edited.get(at)) for at, letter in found.items())
+            whole, lost = whole + sent, lost + len(part) - sent
+    print(f"{dlq_desk.letters(whole)} of {group} would be redriven.")
+    if lost:
+        print(f"{lost:,} would stay open: the log, or their source, does not have them any more.", file=sys.stderr)
+    tell_unfinished(desk, group)
+
+
 def nothing(desk: "Desk", group: str) -> None:
     """Say so, and name what an interrupted action has taken."""
     print(f"No open dead letters of {group} are meant: nothing was done.")
@@ -159,6 +184,7 @@ def tell_unfinished(desk: "Desk", group: str) -> None:
     for one in run(desk.connection, dead_letter_actions.history(group, unfinished=True)):
         print(
             f"A {one.kind} of {one.at.isoformat(timespec='seconds')} by {one.who} has taken {one.letters - one.done:,} "
-            f"more and has not ended. Unless it runs: offsetzero dlq redrive {group} --resume {one.id}",
+            "more and has not ended. Unless it runs: "
+            f"offsetzero dlq redrive {group} --resume {one.id}{pace[0] if (pace := PACE.search(one.chosen)) else ''}",
             file=sys.stderr,
         )

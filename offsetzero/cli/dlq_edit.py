@@ -56,6 +56,12 @@ def edit(
         letter = payloads.letters(desk, [one]).get(one.at)
         if letter is None:
             raise RedriveRefused(f"{group} {which}: the log does not have the record any more")
+        if letter.pointer is not None and letter.pointer.key_size is not None:
+            raise RedriveRefused(
+                f"{group} {which}: its key ({letter.pointer.key_size:,} bytes) was too large for the dead letter, and "
+                "its source has the record no more: without the key nothing can be sent. Publish the event anew, then "
+                "discard this one"
+            )
         before = run(desk.connection, dead_letter_actions.edited(one.at))
         fields, unreadable = payloads.decoded(letter, before)
         if file is None and fields is None:

@@ -90,7 +90,7 @@ def redrive(
             wanted = redrive_plan.sendable(desk.config, topic, wanted)
             wanted = dlq_actions.choose(desk, group, which, wanted, text)
             if dry_run:
-                dlq_actions.count(desk, group, wanted, "redriven")
+                dlq_actions.count_whole(desk, group, wanted)
                 return
             if canary is not None:
                 _check_outcomes(desk, group)
@@ -101,7 +101,7 @@ def redrive(
                 wanted,
                 who=dlq_desk.operator(who),
                 why=why,
-                chosen=dlq_desk.words(which, **said),
+                chosen=dlq_desk.words(which, **said) + _pace(rate, canary, limit, seconds),
             )
             if begun is None:
                 dlq_actions.nothing(desk, group)
@@ -131,9 +131,7 @@ def carry_out(
     from offsetzero.topics.names import Names
 
     names = Names(desk.config.kafka.namespace)
-    again = f"offsetzero dlq redrive {action.group} --resume {action.id}"
-    if canary is not None:
-        again += f" --canary {canary} --stop-above {limit:g}"
+    again = f"offsetzero dlq redrive {action.group} --resume {action.id}{_pace(rate, canary, limit, canary_seconds)}"
     redrive_plan.lock(desk.connection, action.id)
     held = redrive_plan.discard(desk.connection, action) if action.kind is Kind.DISCARD else None
     with (
@@ -232,6 +230,15 @@ def _check_outcomes(desk: "Desk", group: str) -> None:
         raise RedriveRefused(
             f"--canary: group {group} writes no outcomes into this database, so nobody can tell how canaries end"
         )
+
+
+def _pace(rate: float | None, canary: int | None, limit: float, canary_seconds: float) -> str:
+    """The options that say how it is sent, where they are not the usual ones; `dlq_actions.PACE` finds them again."""
+    said = "" if rate in (None, RATE) else f" --rate {rate:g}"
+    if canary is not None:
+        said += f" --canary {canary} --stop-above {limit:g}"
+        said += "" if canary_seconds == CANARY_SECONDS else f" --canary-seconds {canary_seconds:g}"
+    return said
 
 
 def _share(text: str, problems: list[str]) -> float:

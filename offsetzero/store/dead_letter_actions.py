@@ -151,6 +151,18 @@ def edited(place: Place) -> Script[bytes | None]:
     return rows[0][0] if rows else None
 
 
+def edited_of(places: Sequence[Place]) -> Script[dict[Place, bytes]]:
+    """What operators have made of payloads, of those that they have touched."""
+    rows = yield (
+        "SELECT DISTINCT ON (topic_id, partition, place) e.topic_id, e.partition, e.place, e.edited "
+        "FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS w (topic_id, partition, place) "
+        "JOIN dead_letter_edits e USING (topic_id, partition, place) "
+        "JOIN dead_letter_actions a ON a.id = e.action_id ORDER BY topic_id, partition, place, a.at DESC",
+        tuple([place[part] for place in places] for part in range(3)),
+    )
+    return {Place(*row[:3]): row[3] for row in rows}
+
+
 _ACTIONS = (
     "SELECT a.id, a.kind, a.group_name, a.who, a.why, a.chosen, a.at, a.ended_at, a.ended, n.letters, n.done "
     "FROM dead_letter_actions a LEFT JOIN LATERAL (SELECT count(*) AS letters, count(done_at) AS done FROM ("

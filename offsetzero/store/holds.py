@@ -1,5 +1,6 @@
 """The dead letters that hold up their keys: what comes behind them waits for an operator (table `holds`)."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from offsetzero.store.script import Script
@@ -27,7 +28,7 @@ class Hold(NamedTuple):
 
 _SELECT = (
     "SELECT topic_id, partition, origin, key, redrive_no, hop FROM holds WHERE group_name = %s AND generation = %s"
-    " ORDER BY topic_id, partition, origin"
+    " AND partition = ANY (%s) ORDER BY topic_id, partition, origin"
 )
 _INSERT = (
     "INSERT INTO holds (group_name, generation, topic_id, partition, origin, key, redrive_no, hop)"
@@ -44,9 +45,9 @@ _DELETE = (
 )
 
 
-def of_group(group: str, generation: int = 1) -> Script[list[Hold]]:
-    """All that are held of a group."""
-    rows = yield _SELECT, (group, generation)
+def of_partitions(group: str, partitions: Collection[int], generation: int = 1) -> Script[list[Hold]]:
+    """Those of a group whose records were first read from these partitions, of whatever topic."""
+    rows = yield _SELECT, (group, generation, sorted(partitions))
     return [Hold(row[0], row[1], row[2], bytes(row[3]), row[4], row[5]) for row in rows]
 
 

@@ -47,7 +47,7 @@ class EventIdentity(NamedTuple):
 
 _SELECT = (
     "SELECT outcome FROM processed_events WHERE group_name = %s AND generation = %s AND source = %s"
-    " AND event_id = %s AND redrive_no >= %s LIMIT 1"
+    " AND event_id = %s AND redrive_no >= %s ORDER BY redrive_no DESC LIMIT 1"
 )
 _INSERT = (
     "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome, silent)"
@@ -56,7 +56,7 @@ _INSERT = (
 
 
 def find(identity: EventIdentity) -> Script[Outcome | None]:
-    """The outcome of an event, if it has one."""
+    """The outcome of an event, if it has one: of several the last, under the highest `redrive_no`."""
     rows = yield _SELECT, identity.key()
     return Outcome(rows[0][0]) if rows else None
 

@@ -41,6 +41,8 @@ class Letter:
     event_id: UUID = field(default_factory=uuid4)
     failed_at_ms: int = 0
     pointer: bool = False
+    key: bytes | None = None
+    """Instead of that of its document."""
 
 
 def make_topics(settings: Settings, group: str, partitions: int = 2) -> None:
@@ -60,11 +62,12 @@ def write(settings: Settings, group: str, letters: Sequence[Letter], partitions:
             origin = Origin(SOURCE_ID, "documents", one.partition, one.offset)
             hop = Hop(origin, one.attempt, 3, 0, one.redrive_no, 1_700_000_000_000)
             headers = retry_headers.write(record.headers, hop, one.failure, group)
+            key = one.key if one.key is not None else (record.key or "").encode()
             producer.produce(
                 topic,
-                key=record.key,
+                key=pointers.key_of(key) if one.pointer else key,
                 value=pointers.VALUE if one.pointer else record.value,
-                headers=pointers.write(headers, record.value) if one.pointer else headers,
+                headers=pointers.write(headers, record.value, key) if one.pointer else headers,
                 partition=one.partition,
                 timestamp_ms=one.failed_at_ms or SYSTEM.now_ms(),
             )

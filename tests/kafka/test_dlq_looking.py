@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -11,6 +12,7 @@ from commands import CommandsHere
 from kafka import letters
 from kafka.letters import Letter
 
+from offsetzero.cli import dlq_desk, dlq_view
 from offsetzero.clock import SYSTEM
 from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers
@@ -19,6 +21,7 @@ from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
+from offsetzero.store import dead_letter_pages
 from offsetzero.topics.names import Names
 
 
@@ -153,8 +156,11 @@ def test_an_export_has_all_of_what_was_chosen(settings: Settings, offsetzero: Co
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert sorted(line["payload"]["name"] for line in lines) == sorted(f"{offset}.pdf" for offset in range(700))
     assert bytes.fromhex(lines[0]["payload_hex"])[:2] == b"\xc3\x01"
+    assert {line["payload_edited"] for line in lines} == {None}
+    offsetzero("dlq", "edit", "audit", "1/0", "--set", "name=right.pdf", "--why", "a slip")
     (line,) = offsetzero("dlq", "export", "audit", "1/0").stdout.splitlines()
     assert json.loads(line)["place"] == "1/0"
+    assert json.loads(line)["payload_edited"]["name"] == "right.pdf"
     had = out.read_bytes()
     assert "no dead letter 7/7" in offsetzero("dlq", "export", "audit", "7/7", "--out", str(out), status=1).stderr
     for path in (tmp_path / "nowhere" / "letters.jsonl", tmp_path):
@@ -164,6 +170,34 @@ def test_an_export_has_all_of_what_was_chosen(settings: Settings, offsetzero: Co
     assert (
         offsetzero("dlq", "export", "audit", "1/0", "--out", "/dev/null").stderr == "1 dead letter of audit written\n"
     )
+
+
+def test_a_list_as_json_is_written_page_by_page(
+    settings: Settings, offsetzero: CommandsHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: none waits in memory for the last."""
+    assert json.loads(offsetzero("dlq", "list", "--json").stdout) == []
+    letters.write(settings, "audit", [Letter(offset) for offset in range(7)], partitions=1)
+    monkeypatch.setattr(dlq_desk, "PAGE", 3)
+    written, pages, original = list[int](), list[int](), dead_letter_pages.pages
+
+    def spy(*arguments: Any) -> Iterator[Any]:
+        for page in original(*arguments):
+            pages.append(len(page))
+            yield page
+
+    def summary(one: Any) -> dict[str, Any]:
+        written.append(len(pages))
+        return shown(one)
+
+    shown = dlq_view.summary
+    monkeypatch.setattr(dead_letter_pages, "pages", spy)
+    monkeypatch.setattr(dlq_view, "summary", summary)
+    out = offsetzero("dlq", "list", "audit", "--json").stdout
+    found = json.loads(out)
+    assert [one["place"] for one in found] == [f"0/{number}" for number in range(7)]
+    assert out == json.dumps(found, indent=2) + "\n"
+    assert (pages, written) == ([3, 3, 1], [1, 1, 1, 2, 2, 2, 3])
 
 
 def test_without_a_database_the_topics_are_read(

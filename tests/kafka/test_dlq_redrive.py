@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -18,9 +19,12 @@ from kafka.letters import Letter
 from kafka.test_ledger import delete_topic
 
 from offsetzero.clock import SYSTEM
+from offsetzero.retry.dead_letters import LetterReader
 from offsetzero.retry.failures import Bug, Transient
 from offsetzero.settings import Settings
+from offsetzero.store import dead_letter_actions as actions
 from offsetzero.store import processed, runs
+from offsetzero.store.dead_letters import Place
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
 from offsetzero.topics import cluster
@@ -211,19 +215,28 @@ def test_what_goes_on_later_keeps_its_canaries_and_is_of_its_group_alone(
     with database.transaction():
         run(database, processed.claim(event, Outcome.APPLIED))  # it writes outcomes, but does not run
     process = offsetzero.in_process_of_its_own.start(
-        "dlq", "redrive", "audit", "--all", "--why", "again", "--canary", "5", "--stop-above", "20%"
+        *("dlq", "redrive", "audit", "--all", "--why", "again", "--rate", "50"),
+        *("--canary", "5", "--stop-above", "20%", "--canary-seconds", "100"),
     )
     wait_until(lambda: letters.count_redriven(settings, "audit") == 5, what="the canaries are sent")
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "impatient").stderr
+    found = re.search(r"--resume (\S+) --rate 50 --canary 5 --stop-above 0.2 --canary-seconds 100$", said, re.MULTILINE)
+    assert found is not None, said
+    process = offsetzero.in_process_of_its_own.start("dlq", "redrive", "audit", *found[0].split()[:-2])
+    assert process.stderr is not None
+    wait_until(lambda: "Canaries: 5 sent" in str(process.stderr.readline()), what="it goes on with its canaries")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
-    found = re.search(r"--resume (\S+) --canary 5 --stop-above 0.2$", said, re.MULTILINE)
+    found = re.search(r"--resume (\S+) --rate 50 --canary 5 --stop-above 0.2$", said, re.MULTILINE)
     assert found is not None, said
     refused = offsetzero("dlq", "redrive", "billing", "--resume", found[1], status=1).stderr
     assert "there is no redrive" in refused
     refused = offsetzero("dlq", "redrive", "audit", "--resume", found[1], "--dry-run", status=1).stderr
     assert "--resume: it sends" in refused
-    assert letters.count_redriven(settings, "audit") == 5
+    assert letters.count_redriven(settings, "audit") <= 10, "five canaries more, and not the rest"
 
 
 def test_ctrl_c_ends_a_redrive_that_goes_on_later(settings: Settings, offsetzero: CommandsHere) -> None:
@@ -371,6 +384,9 @@ def test_a_pointer_to_what_is_gone_is_sent_only_when_somebody_has_said_what_it_i
 ) -> None:
     lost = Letter(0, pointer=True)
     letters.write(settings, "audit", [lost, Letter(1)])
+    counted = offsetzero("dlq", "redrive", "audit", "--all", "--dry-run")
+    assert counted.stdout == "1 dead letter of audit would be redriven.\n"
+    assert counted.stderr.startswith("1 would stay open")
     said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "again").stdout
     assert "1 dead letter sent to audit, 1 are not in the log any more and stay open" in said
     assert letters.origins(letters.redriven(settings, "audit")) == [(0, 1)]
@@ -380,11 +396,56 @@ def test_a_pointer_to_what_is_gone_is_sent_only_when_somebody_has_said_what_it_i
     file = tmp_path / "payload.json"
     file.write_text(uploaded(lost.document_id, None, "again.pdf").model_dump_json())
     offsetzero("dlq", "edit", "audit", "0/0", "--file", str(file), "--why", "from its sender")
+    counted = offsetzero("dlq", "redrive", "audit", "0/0", "--dry-run")
+    assert (counted.stdout, counted.stderr) == ("1 dead letter of audit would be redriven.\n", "")
     offsetzero("dlq", "redrive", "audit", "0/0", "--why", "mended")
     sent = letters.redriven(settings, "audit")[-1]
     assert sent["oz_origin"] == f"{letters.SOURCE_ID}/0/0"
     assert "oz_pointer" not in sent
     assert statuses(offsetzero, "audit") == {"0/0": "redriven", "0/1": "redriven"}
+
+
+def test_a_pointer_without_its_key_cannot_be_sent_whatever_its_payload(
+    settings: Settings, offsetzero: CommandsHere, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    """Without the key the event would come to another lane, and its handler to another entity."""
+    lost = Letter(0, pointer=True, key=b"k" * 5_000)
+    letters.write(settings, "audit", [lost])
+    file = tmp_path / "payload.json"
+    file.write_text(uploaded(lost.document_id, None, "again.pdf").model_dump_json())
+    edit = ("dlq", "edit", "audit", "0/0", "--file", str(file), "--why", "from its sender")
+    assert "its key (5,000 bytes) was too large" in offsetzero(*edit, status=1).stderr
+    with database.transaction():  # one that was stored by an older version
+        (place,) = database.execute("SELECT topic_id, partition, place FROM dead_letters").fetchall()
+        run(database, actions.begin(action := uuid4(), actions.Kind.EDIT, "audit", "ada", "before", "0/0"))
+        run(database, actions.edit(action, Place(*place), b"", b"{}"))
+        run(database, actions.end(action))
+    assert offsetzero("dlq", "redrive", "audit", "--all", "--dry-run").stdout.startswith("0 dead letters")
+    offsetzero("dlq", "redrive", "audit", "--all", "--why", "again")
+    assert letters.redriven(settings, "audit") == []
+    assert statuses(offsetzero, "audit") == {"0/0": "open"}
+
+
+def test_what_another_topic_of_the_same_name_has_at_the_place_is_not_sent(
+    settings: Settings, offsetzero: CommandsHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dead-letter topic is deleted and made again after a redrive has looked at it, before it reads the records."""
+    letters.write(settings, "audit", [Letter(0)], partitions=1)
+    original, made_again = LetterReader.fetch, list[bool]()
+
+    def fetch(self: LetterReader, group: str, places: Any) -> Any:
+        if not made_again:
+            made_again.append(True)
+            delete_topic(settings, "audit.dlq")
+            wait_until(lambda: "audit.dlq" not in cluster.partitions(settings), what="the topic is gone")
+            letters.write(settings, "audit", [Letter(7)], partitions=1)
+        return original(self, group, places)
+
+    monkeypatch.setattr(LetterReader, "fetch", fetch)
+    said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "again").stdout
+    assert made_again
+    assert "0 dead letters sent to audit, 1 are not in the log any more and stay open" in said
+    assert letters.redriven(settings, "audit") == []
 
 
 def test_what_is_not_in_the_log_any_more_is_known_and_not_sent(settings: Settings, offsetzero: CommandsHere) -> None:

@@ -89,7 +89,12 @@ class SimConnection(psycopg.Connection[Any]):
             self._database.lift(transaction, parameters)
             self._baton.say(f"lifts the hold at {parameters[4]} of {parameters[2]}")
         elif text == holds._SELECT:
-            rows = [(*place, key, *number) for place, (*number, key) in sorted(self._database.holds.items())]
+            wanted = parameters[2]
+            rows = [
+                (*place, key, *number)
+                for place, (*number, key) in sorted(self._database.holds.items())
+                if place[1] in wanted
+            ]
         elif text == holds._FIND:
             rows = [(1,)] if tuple(parameters[2:]) in self._database.holds else []
         elif text == EFFECT:

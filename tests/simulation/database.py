@@ -139,9 +139,9 @@ class SimDatabase:
         return True
 
     def has_outcome(self, key: Key) -> str | None:
-        """That of an event, for this redrive number or a higher one."""
+        """The last of an event, for this redrive number or a higher one."""
         *event, redrive_no = key
-        found = (self.outcomes.get((*event, no)) for no in range(redrive_no, self._redrives + 1))
+        found = (self.outcomes.get((*event, no)) for no in range(self._redrives, redrive_no - 1, -1))
         return next((one for one in found if one is not None), None)
 
     def place(self, transaction: Transaction, parameters: Sequence[Any]) -> None:
