@@ -1,6 +1,7 @@
 """Terminal outcomes of events: what makes the effect of an event happen once for a group."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -75,13 +76,14 @@ def claim(identity: EventIdentity, outcome: Outcome, *, silent: bool = False) ->
     return bool(rows)
 
 
-# Those that are new are sent back only when others are not: almost always all are.
+# Sends back what is not new, as often as it is not: almost always that is nothing.
 _INSERT_ALL = (
-    "WITH claimed AS (INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome,"
-    " silent) SELECT %s, %s, source, event_id, redrive_no, %s, %s FROM unnest(%s::text[], %s::text[], %s::int[])"
-    " AS given (source, event_id, redrive_no) ORDER BY source, event_id, redrive_no"
-    " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no), counted AS (SELECT count(*) AS new FROM claimed)"
-    " SELECT new, source, event_id, redrive_no FROM counted LEFT JOIN claimed ON new < %s"
+    "WITH given AS MATERIALIZED (SELECT * FROM unnest(%s::text[], %s::text[], %s::int[])"
+    " AS g (source, event_id, redrive_no)),"
+    " claimed AS (INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome,"
+    " silent) SELECT %s, %s, source, event_id, redrive_no, %s, %s FROM given ORDER BY source, event_id, redrive_no"
+    " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no)"
+    " SELECT * FROM given EXCEPT ALL SELECT * FROM claimed"
 )
 
 
@@ -95,24 +97,21 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome, *, silent: 
     """
     first = identities[0]
     parameters = (
+        arrays.texts([one.source for one in identities]),
+        arrays.texts([one.event_id for one in identities]),
+        arrays.numbers([one.redrive_no for one in identities]),
         first.group,
         first.generation,
         outcome.value,
         silent,
-        arrays.texts([one.source for one in identities]),
-        arrays.texts([one.event_id for one in identities]),
-        arrays.numbers([one.redrive_no for one in identities]),
-        len(identities),
     )
-    rows = yield _INSERT_ALL, parameters
-    if rows[0][0] == len(identities):
-        return [True] * len(identities)
-    new = {row[1:] for row in rows}
-    claimed = []
-    for one in identities:
-        key = (one.source, one.event_id, one.redrive_no)
-        claimed.append(key in new)
-        new.discard(key)
+    claimed = [True] * len(identities)
+    known = Counter((yield _INSERT_ALL, parameters))
+    for at in range(len(identities) - 1, -1, -1) if known else ():
+        key = identities[at][1:4]
+        if known[key]:
+            known[key] -= 1
+            claimed[at] = False
     return claimed
 
 

@@ -69,14 +69,16 @@ class SimConnection(psycopg.Connection[Any]):
             found = self._database.has_outcome(tuple(parameters))
             rows = [(found,)] if found else []
         elif text == processed._INSERT_ALL:
-            group, generation, outcome, _silent, *arrays, count = parameters
+            *arrays, group, generation, outcome, _silent = parameters
             columns = [json.loads(f"[{array[1:-1]}]") for array in arrays]  # what they are in PostgreSQL, too
+            rows = list(zip(*columns, strict=True))
             new = [
                 claimed
-                for claimed in sorted(set(zip(*columns, strict=True)))
+                for claimed in sorted(set(rows))
                 if self._database.claim(transaction, (group, generation, *claimed), outcome)
             ]
-            rows = [(len(new), *claimed) for claimed in new] if 0 < len(new) < count else [(len(new),)]
+            for claimed in new:
+                rows.remove(claimed)
             self._baton.say(f"claims {' '.join(one[1] for one in new) or 'nothing'} as {outcome}")
         elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM, starts._ENTER):
             rows = self._database.starts.answer(text, parameters)
