@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts nightly nightly-properties bench bench-replay check format lock clean
+.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts nightly nightly-properties bench bench-replay bench-rebuild check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ bench: $(READY) ## Measure the runtime beside other ways of consuming (ARGS='--r
 bench-replay: EVENTS ?= 10000000
 bench-replay: $(READY) ## Read a log of EVENTS (10,000,000) from offset zero and watch the memory
 	@$(BIN)/python benchmarks/runtime --rows replay --events $(EVENTS) $(ARGS)
+
+bench-rebuild: EVENTS ?= 10000000
+bench-rebuild: $(READY) ## Fill a generation of the catalogue from EVENTS (10,000,000), and watch its pace and memory
+	@$(BIN)/python benchmarks/runtime --rows growth --events $(EVENTS) $(ARGS)
 
 SEEDS ?= 1000
 SEED ?=

@@ -16,7 +16,7 @@ from typing import Any
 import platformdirs
 import report
 from measure import Bench, say
-from rows import cost, effect, failing, keys, noop, pauses, poison, replay, waiting
+from rows import cost, effect, failing, growth, keys, noop, pauses, poison, rebuild, replay, waiting
 from venvs import Venvs
 
 from servers import servers
@@ -30,9 +30,11 @@ ROWS: dict[str, ModuleType] = {
     "failing": failing,
     "pauses": pauses,
     "cost": cost,
+    "rebuild": rebuild,
     "replay": replay,
+    "growth": growth,
 }
-ON_DEMAND = frozenset({"replay"})
+ON_DEMAND = frozenset({"replay", "growth"})
 
 
 def _arguments() -> argparse.Namespace:
@@ -41,7 +43,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", default=usual, help=f"of {', '.join(ROWS)} (default: {usual})")
     parser.add_argument("--repetitions", type=int, default=3, help="turns; medians are shown")
     parser.add_argument("--scale", type=float, default=1.0, help="of all counts, for a quick look")
-    parser.add_argument("--events", type=int, default=10_000_000, help="of the row replay")
+    parser.add_argument("--events", type=int, default=10_000_000, help="of the rows replay and growth")
     parser.add_argument("--venvs", type=Path, default=Path(platformdirs.user_cache_dir("offsetzero")) / "bench")
     parser.add_argument("--data", type=Path, help="the folder for the servers' data (default: the system's temporary)")
     parser.add_argument("--bootstrap", default="", help="host:port of a broker (default: the embedded one)")

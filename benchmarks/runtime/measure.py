@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import documents
 import topic
 from venvs import NotInstalled, Venvs
 
@@ -53,7 +54,7 @@ class Bench:
         venvs: the environments of the peers.
         repetitions: turns.
         scale: of all counts; 1 is the real measurement.
-        events: of the replay.
+        events: of the replay, and of the growth.
     """
 
     def __init__(self, servers: Servers, venvs: Venvs, repetitions: int, scale: float, events: int) -> None:
@@ -76,6 +77,14 @@ class Bench:
         self._filled = True
         seconds = topic.fill(self.servers.bootstrap, name, partitions, count)
         say(f"{count:,} events written in {seconds:.1f} s")
+        return name
+
+    def documents(self, row: str, partitions: int, count: int) -> str:
+        """The same with the events of `documents.py`, and an empty topic for the bulk lane."""
+        name = f"{self._prefix}{row}.documents"
+        self._filled = True
+        documents.fill(self.servers.bootstrap, name, partitions, count)
+        say(f"{count:,} events written")
         return name
 
     def load(self, name: str, rate: int, window: float, windows: int, kind: str) -> list[str]:
@@ -231,6 +240,7 @@ def _summary(found: Sequence[tuple[Result, float | None, float | None]]) -> Resu
     good = [result for result, _, _ in found if "seconds" in result]
     ratios = [ratio for _, ratio, _ in found if ratio is not None]
     by_cpu = [ratio for _, _, ratio in found if ratio is not None]
+    server = [one["server_seconds"] / one["count"] * 1e6 for one in good if "server_seconds" in one]
     pauses = [result["pauses"] / result["count"] * 10_000 for result in good if "pauses" in result]
     return {
         "count": good[0]["count"] if good else 0,
@@ -240,6 +250,7 @@ def _summary(found: Sequence[tuple[Result, float | None, float | None]]) -> Resu
         "cpu_ratio": _median(by_cpu),
         "cpu_us": _median([one["cpu_seconds"] / one["count"] * 1e6 for one in good]),
         "problems": sorted({problem for result, _, _ in found for problem in result["problems"]}),
+        **({"server_us": _median(server)} if server else {}),
         **({"pauses_per_10000": max(pauses)} if pauses else {}),
     }
 

@@ -21,8 +21,8 @@ SEED = 5
 VARIANTS = 20
 """Different events of each key: no compression sees one of them twice."""
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
-_MARK = 123_456_789_012_345
-"""Stands for the number in an encoded event until it is replaced."""
+NUMBER_MARK = 123_456_789_012_345
+"""Stands for the number in an event until it is replaced."""
 
 
 class Events:
@@ -32,12 +32,11 @@ class Events:
         dice = random.Random(SEED)  # noqa: S311 - the same events in each run
         codec = Codec()
         documents = [UUID(int=dice.getrandbits(128), version=4) for _ in range(KEYS)]
-        mark = _varint(_MARK)
         self._made: list[tuple[str | None, bytes, bytes, list[tuple[str, Any]]]] = []
         for n in range(KEYS * VARIANTS):
             record = build(codec, _event(dice, documents[n % KEYS], n), {"source": "/bench"})
             assert record.value is not None
-            before, after = record.value.split(mark)
+            before, after = record.value.split(MARK)
             headers = [(name, value) for name, value in record.headers if name != "ce_id"]
             self._made.append((record.key, before, after, headers))
 
@@ -46,7 +45,7 @@ class Events:
         key, before, after, headers = self._made[number % len(self._made)]
         return (
             key,
-            before + _varint(number if carried is None else carried) + after,
+            before + varint(number if carried is None else carried) + after,
             [("ce_id", str(uuid7()).encode()), *headers],
         )
 
@@ -59,13 +58,13 @@ def _event(dice: random.Random, document_id: UUID, number: int) -> DocumentUploa
         name=f"quarterly report {dice.randrange(10**6):06}.pdf",
         content_type="application/pdf",
         uri=f"s3://documents-eu-central-1/{document_id}/{dice.getrandbits(96):024x}",
-        size_bytes=_MARK,
+        size_bytes=NUMBER_MARK,
         sha256=f"{dice.getrandbits(256):064x}",
         uploaded_at=_FIRST + timedelta(milliseconds=number),
     )
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """An Avro long: zigzag, seven bits a byte."""
     left, out = number << 1, bytearray()
     while left > 0x7F:
@@ -73,6 +72,10 @@ def _varint(number: int) -> bytes:
         left >>= 7
     out.append(left)
     return bytes(out)
+
+
+MARK = varint(NUMBER_MARK)
+"""The same in the event's bytes."""
 
 
 def producer(bootstrap: str, linger_ms: int = 20) -> Producer:

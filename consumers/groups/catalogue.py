@@ -15,7 +15,9 @@ from offsetzero.store.script import run
 MAX_NAME = 255
 """Characters of a name that are kept."""
 
-group = ConsumerGroup("catalogue", projection=Projection(catalogue.TABLES))
+CONCURRENCY = 4  # batches at once of one process: more wait for the interpreter, and for each other's log writes
+
+group = ConsumerGroup("catalogue", concurrency=CONCURRENCY, projection=Projection(catalogue.TABLES))
 
 
 @group.batch(DocumentUploaded, DocumentDeleted)

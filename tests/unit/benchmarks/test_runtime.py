@@ -108,3 +108,41 @@ def test_stacks_are_told_apart_by_stage() -> None:
         ]
     )
     assert _stages(raw) == {"fetch": 1, "record": 2, "dispatch": 4, "decode": 8, "model": 16, "effect": 32}
+
+
+def test_the_fold_of_the_documents_is_that_of_their_records() -> None:
+    import documents
+    from terms import decode
+
+    from offsetzero.schemas import cloudevents
+    from offsetzero.schemas.codec import Codec
+    from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
+
+    made, codec, count = documents.Documents(), Codec(), 2_003
+    seen: set[str] = set()
+    state: dict[str, tuple[bool, int, int]] = {}
+    for number in range(count):
+        key, value, headers = made.record(number)
+        meta = cloudevents.read(value, headers).meta
+        event = codec.decode(meta.type, value)
+        assert (meta.subject, event.key) == (key, key)
+        assert isinstance(event, DocumentDeleted) or decode(value)["size_bytes"] == event.size_bytes
+        if meta.id not in seen:
+            seen.add(meta.id)
+            size = event.size_bytes if isinstance(event, DocumentUploaded) else 0
+            now = isinstance(event, DocumentDeleted), meta.sequence or 0, size
+            state[event.key] = max(now, state.get(event.key, (False, 0, 0)))
+    deleted = sum(one[0] for one in state.values())
+    assert documents.fold(count) == (len(seen), len(state), deleted, sum(one[2] for one in state.values()))
+    assert len(seen) < count
+    assert deleted > 90
+
+
+def test_when_so_many_events_were_read_is_between_two_looks() -> None:
+    from rows.growth import _rate, _when
+
+    reached = [(0, 10.0), (100, 11.0), (100, 11.5), (300, 13.0)]
+    assert _when(reached, 50) == 0.5
+    assert _when(reached, 200) == 2.25
+    assert _when(reached, 301) is None
+    assert _rate(reached, 100, 300) == pytest.approx(200 / 2.0)
