@@ -58,7 +58,8 @@ class TopicReader:
         self._names = Names(settings.kafka.namespace)
         config = {
             "fetch.wait.max.ms": 50,
-            "queued.max.messages.kbytes": 16 * 1024,  # per partition: the bound of the memory
+            "queued.max.messages.kbytes": 4 * 1024,  # per partition: the bound of the memory
+            "queued.min.messages": 5_000,  # what is to be fetched ahead of small records, for which that bound is far
             "fetch.message.max.bytes": 512 * 1024,
             **settings.kafka.client_config(),
             "group.id": self._names.group("log.reader"),  # never joined
