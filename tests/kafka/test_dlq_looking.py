@@ -167,6 +167,7 @@ def test_an_export_has_all_of_what_was_chosen(settings: Settings, offsetzero: Co
         assert f"Error: {path}: " in offsetzero("dlq", "export", "audit", "--out", str(path), status=1).stderr
     assert out.read_bytes() == had
     assert [path.name for path in tmp_path.iterdir()] == ["letters.jsonl"]
+    assert list(tmp_path.parent.glob(".*.part")) == []
     assert (
         offsetzero("dlq", "export", "audit", "1/0", "--out", "/dev/null").stderr == "1 dead letter of audit written\n"
     )
