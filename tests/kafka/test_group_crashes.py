@@ -79,7 +79,7 @@ def test_of_a_hundred_events_in_work_the_one_that_kills_the_process_is_dead_lett
     try:
         with Publisher(settings) as publisher:
             publisher.publish(uploaded(name="last"))
-        await_effects(database, 100)
+        await_effects(database, 100, 60)
         process.send_signal(signal.SIGTERM)
         assert "did not leave in good order" not in (process.communicate(timeout=30)[1] or "")
     finally:
