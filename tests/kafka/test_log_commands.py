@@ -126,7 +126,7 @@ def test_a_mistake_in_publish_is_a_usage_error(offsetzero: Commands, arguments: 
 
 
 def test_schemas_are_checked_and_frozen_for_modules_of_ones_own(offsetzero: Commands, tmp_path: Path) -> None:
-    assert "5 event types agree" in offsetzero("schema", "check").stdout
+    assert "7 event types agree" in offsetzero("schema", "check").stdout
     module = tmp_path / "shop.py"
     head = "from offsetzero import Event\nclass Paid(Event, type='invoice.paid', key='number'):\n    number: str\n"
     module.write_text(head)

@@ -545,6 +545,8 @@ def test_the_package_knows_its_frozen_contracts() -> None:
     assert set(frozen.of_package()) == {
         "document.uploaded",
         "document.deleted",
+        "group.replay.answered",
+        "group.replay.requested",
         "run.succeeded",
         "run.failed",
         "run.cancelled",
