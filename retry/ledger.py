@@ -28,7 +28,8 @@ from offsetzero.topics.names import Names
 
 BATCH = 5_000
 MAX_TEXT = 1_000
-MAX_FINGERPRINT = 64  # ours have 16; it is in an index, and a B-tree takes no text of 2,700 bytes
+MAX_FINGERPRINT = 64  # ours have 16
+MAX_KEY = 800  # with three bytes for each, the most that `_stored` makes of a byte, 2,400: a B-tree takes 2,700
 _MAX_MS = 253_402_300_799_000  # the last second of the year 9999
 
 
@@ -168,7 +169,7 @@ def entry_of(letter: DeadLetter, topic_id: str) -> Entry:
         event_type=_stored(meta.type) if meta else None,
         tenant_id=_stored(meta.tenant_id) if meta and meta.tenant_id else None,
         run_id=_uuid(meta.run_id) if meta else None,
-        key=None if letter.key is None else _stored(letter.key[:MAX_TEXT].decode(errors="backslashreplace")),
+        key=None if letter.key is None else _stored(letter.key[:MAX_KEY].decode(errors="backslashreplace"))[:MAX_KEY],
         failure=_stored(letter.failure),
         reason=_stored(letter.reason),
         detail=_stored(letter.detail),

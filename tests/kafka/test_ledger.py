@@ -224,7 +224,8 @@ def test_nothing_that_a_record_holds_can_stop_the_ledger(
     assert adding(letter) == 1
 
 
-def test_a_fingerprint_that_is_too_long_for_an_index_is_cut(adding: Callable[[DeadLetter], int]) -> None:
+def test_a_fingerprint_or_a_key_that_is_too_long_for_an_index_is_cut(adding: Callable[[DeadLetter], int]) -> None:
     long = "".join(chr(0x1F300 + number % 700) for number in range(1_000))
-    letter = DeadLetter("g", 0, 1, 0, None, b"", [], Hop(Origin("T", "t", 0, 0)), None, "bug", "", "", long, "")
-    assert adding(letter) == 1
+    for offset, key in enumerate((long.encode(), b"\0" * 5_000, b"\xff" * 5_000, None)):
+        hop = Hop(Origin("T", "t", 0, 0))
+        assert adding(DeadLetter("g", 0, offset, 0, key, b"", [], hop, None, "bug", "", "", long, "")) == 1
