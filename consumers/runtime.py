@@ -38,7 +38,10 @@ from offsetzero.producers.log import ANY_SIZE, LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
+from offsetzero.store import amendments
+from offsetzero.store.amendments import Amendments
 from offsetzero.store.database import Pool
+from offsetzero.store.script import run
 from offsetzero.topics.catalogue import REDRIVE
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
@@ -102,6 +105,7 @@ class GroupRuntime:
         self._number = generation
         self._generation = Generation(group.name)
         self._fence = Fence()
+        self._amendments: Amendments = {}
         if generation is not None and group.projection is None:
             raise ConfigurationError(f"group {group.name}: it is no projection, so it has no generations")
         self.started = threading.Event()
@@ -307,6 +311,8 @@ class GroupRuntime:
         with self._resources.pool(1, group.name) as connections, connections.connection() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
             self._generation = open_generation(connection, group.name, group.projection, self._number)
+            if self._generation.number > 1:  # the first has been told by a redrive
+                self._amendments = run(connection, amendments.of_group(group.name))
         self._fence = GenerationFence(self._generation, self._crashed)
 
     def _moved(self, number: int) -> None:
@@ -354,7 +360,8 @@ class GroupRuntime:
     ) -> Workers:
         settings, group, resources = self._settings, self._group, self._resources
         generation, fence = self._generation, self._fence
-        reader = CallReader(group, self._codec, frozenset(self._retries), self._clock, generation.number)
+        retries = frozenset(self._retries)
+        reader = CallReader(group, self._codec, retries, self._clock, generation.number, self._amendments)
         outputs, refusals = Outputs(), self._refusals
         appender = OutputAppender(outputs) if group.transactional else Appender(producer, self._names, refusals)
         settler = Settler(

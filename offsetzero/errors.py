@@ -94,6 +94,10 @@ class RedriveRefused(OffsetzeroError):
     """Dead letters cannot be redriven, edited or discarded as asked; nothing was sent."""
 
 
+class RebuildRefused(OffsetzeroError):
+    """A generation of a projection cannot be made, read or dropped as things are; nothing was changed."""
+
+
 class GroupStopped(OffsetzeroError):
     """A consumer group cannot go on without an operator's decision."""
 

@@ -122,6 +122,33 @@ def catch_up(
                 yield done, max(done, total)
 
 
+def rebuild(settings: Settings, connection: Connection, of: Mapping[str, DeadLetterTopic]) -> Iterator[tuple[int, int]]:
+    """Make the rows of these topics anew, as far as the log still has their records; in the caller's transaction.
+
+    Until that commits, readers see the rows as they were, and members of the ledger's group wait. What operators have
+    decided is in tables of its own, and stays.
+
+    Args:
+        settings: name the cluster.
+        connection: in a transaction.
+        of: the topics, by group.
+
+    Yields:
+        As `catch_up`.
+
+    Raises:
+        TopicError: the cluster does not answer.
+    """
+    for (topic, number), low in sorted(ends(settings, of.values(), first=True).items(), key=lambda one: one[0][1]):
+        key = topic.id, number, low
+        connection.execute("DELETE FROM dead_letters WHERE topic_id = %s AND partition = %s AND place >= %s", key)
+        connection.execute(
+            "UPDATE dead_letter_positions SET position = %s WHERE topic_id = %s AND partition = %s",
+            (low, topic.id, number),
+        )
+    yield from catch_up(settings, connection, of)
+
+
 def _behind(
     connection: Connection, of: Iterable[DeadLetterTopic], ends: Mapping[tuple[DeadLetterTopic, int], int]
 ) -> dict[tuple[DeadLetterTopic, int], tuple[int, int]]:

@@ -21,6 +21,7 @@ from offsetzero.schemas.cloudevents import Glance
 from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
+from offsetzero.store.amendments import Amendments
 from offsetzero.store.processed import RAW_SOURCE, EventIdentity, short
 
 UNREADABLE = "unreadable"
@@ -175,6 +176,7 @@ class CallReader:
         retry_topics: the group's retry topics: only there the `oz_` headers count.
         clock: wall time.
         generation: of the group.
+        amendments: what operators have decided about events, for a generation that reads the log anew.
     """
 
     def __init__(
@@ -184,8 +186,10 @@ class CallReader:
         retry_topics: frozenset[str],
         clock: Clock = SYSTEM,
         generation: int = 1,
+        amendments: Amendments | None = None,
     ) -> None:
         self._group = group
+        self._amendments = amendments or {}
         self._generation = generation
         self._codec = codec
         self._retry_topics = retry_topics
@@ -213,6 +217,13 @@ class CallReader:
         if hop is not None and hop.until_ms > self._clock.now_ms():
             call.early, call.failure = True, Throttled("retry-after", "its time has not come")
             return call
+        if self._amendments and glance is not None and call.hop.redrive_no == 0:  # one sent again carries its own
+            key = call.identity.source, call.identity.event_id
+            if (amended := self._amendments.get(key, b"")) is None:
+                call.label, call.failure = glance.type, Discard("by-operator", "an operator has discarded the event")
+                return call
+            if amended:
+                glance = cloudevents.glance_at(amended, record.header_names, record.header_values)
         if hop is not None and hop.discard:
             call.label = glance.type if glance is not None else TOMBSTONE
             call.failure = Discard("by-operator", "an operator has discarded the event")

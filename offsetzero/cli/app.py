@@ -44,7 +44,7 @@ _MAP = {
     "groups": _Entry("groups:app", "Run a group, and see members, offsets and lag: run, list", _GROUPS),
     "new": _Entry("new:app", "Write a group of your own, and its test", _GROUPS),
     "replay": _Entry("replay:replay", "Let a group read part of the log once more", _GROUPS),
-    "usage": _Entry("usage:app", "What the group usage has counted: rebuild", _GROUPS),
+    "rebuild": _Entry("rebuild:rebuild", "Make a projection anew beside the one that is read, and switch", _GROUPS),
     "dlq": _Entry("dlq:app", "Dead letters: list, groups, show, export; edit, redrive, discard, audit", _GROUPS),
 }
 _HELP = """An event-log pipeline on Apache Kafka.

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from offsetzero.topics.points import Point
 
 _ELSEWHERE = {
-    "usage": "its table of windows is not taken back by offsets; `offsetzero usage rebuild` counts all anew",
-    "ledger": "its rows follow from the dead-letter topics, and it goes on where the database says; to have it read all"
-    " of them again, `TRUNCATE dead_letters, dead_letter_positions` in the database (docs/dead-letters.md)",
+    "usage": "its table of windows is not taken back by offsets; `offsetzero rebuild usage` counts all anew",
+    "ledger": "its rows follow from the dead-letter topics, and it goes on where the database says;"
+    " `offsetzero rebuild ledger` makes them anew",
 }
 _POINT = "earliest, latest, an offset, a time (2026-01-31T12:00:00Z), or how long ago (-2h)."
 

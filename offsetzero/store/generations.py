@@ -6,6 +6,7 @@ until the transaction ends, for whoever moves it waits for that.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.generation import Generation
@@ -13,6 +14,8 @@ from offsetzero.store.script import Script
 
 LOCK = 0x6F7A_0003
 """First half of the advisory lock of a pointer; the other is the hash of the group's name."""
+READERS = 0x6F7A_0005
+"""First half of the advisory lock of those who read a generation; the other is the hash of its schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ _STANDING = (
 )
 _READ = (
     "SELECT generation, set_config('search_path',"
-    " quote_ident(group_name || '_g' || generation) || ', ' || current_setting('search_path'), true)"
+    " quote_ident(group_name || '_g' || generation) || ', ' || current_setting('search_path'), true),"
+    " pg_advisory_xact_lock_shared(%s, hashtext(group_name || '_g' || generation))"
     " FROM group_pointers WHERE group_name = %s"
 )
 
@@ -71,7 +75,8 @@ def stay(group: str) -> Script[None]:
 def read(group: str) -> Script[int]:
     """Begin to read a projection: its tables are found by their names until the transaction ends.
 
-    First in a REPEATABLE READ transaction, so that the pointer and all that is read later are of one moment.
+    First in a REPEATABLE READ transaction, so that the pointer and all that is read later are of one moment. While it
+    lasts the generation is not dropped.
 
     Returns:
         The number of the generation that is read.
@@ -79,7 +84,7 @@ def read(group: str) -> Script[int]:
     Raises:
         ConfigurationError: the group has no projection in this database.
     """
-    rows = yield _READ, (group,)
+    rows = yield _READ, (READERS, group)
     if not rows:
         raise ConfigurationError(f"group {group}: it has no projection yet; `offsetzero groups run {group}` makes it")
     return int(rows[0][0])
@@ -113,3 +118,117 @@ def add(generation: Generation) -> Script[None]:
         " AND p.generation = g.generation AND g.group_name = %s AND g.generation = %s",
         key,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A generation that exists. `read_at` is when it was first read: None for one that is still being made."""
+
+    number: int
+    created_at: datetime
+    read_at: datetime | None
+    is_read: bool
+
+
+def known(group: str) -> Script[list[Known]]:
+    """Those that exist, in their order."""
+    rows = yield (
+        "SELECT g.generation, g.created_at, g.read_at, g.generation = p.generation FROM group_generations g"
+        " JOIN group_pointers p USING (group_name) WHERE g.group_name = %s AND g.dropped_at IS NULL ORDER BY 1",
+        (group,),
+    )
+    return [Known(*row) for row in rows]
+
+
+def next_number(group: str) -> Script[int]:
+    """The number for one more: none is used twice, for outcomes of those that were dropped stay."""
+    rows = yield (
+        "SELECT coalesce(max(generation), 0) + 1 FROM group_generations WHERE group_name = %s",
+        (group,),
+    )
+    return int(rows[0][0])
+
+
+def hold_pointer(group: str) -> Script[None]:
+    """Wait for the transactions of all generations, and keep others from beginning until this one ends."""
+    yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, group)
+
+
+def freeze(group: str, seconds: float) -> Script[None]:
+    """Have the generation that is read change nothing for so long; in a transaction that holds the pointer.
+
+    It ends by itself, so that a process that dies in it leaves nothing behind.
+    """
+    yield (
+        "UPDATE group_pointers SET frozen_until = clock_timestamp() + make_interval(secs => %s) WHERE group_name = %s",
+        (seconds, group),
+    )
+
+
+def thaw(group: str) -> Script[None]:
+    """Let it go on."""
+    yield "UPDATE group_pointers SET frozen_until = NULL WHERE group_name = %s", (group,)
+
+
+def move(group: str, old: int, new: int) -> Script[bool]:
+    """Have another generation read; in a transaction that holds the pointer.
+
+    Returns:
+        False when nothing was changed: the pointer is not at `old`, or it is not frozen any more, so that `old` may
+        have gone on.
+    """
+    rows = yield (
+        "UPDATE group_pointers SET generation = %s, fence = fence + 1, moved_at = clock_timestamp(),"
+        " frozen_until = NULL WHERE group_name = %s AND generation = %s AND frozen_until > clock_timestamp()"
+        " RETURNING 1",
+        (new, group, old),
+    )
+    if rows:
+        yield (
+            "UPDATE group_generations SET read_at = clock_timestamp() WHERE group_name = %s AND generation = %s"
+            " AND read_at IS NULL",
+            (group, new),
+        )
+    return bool(rows)
+
+
+def drop(generation: Generation) -> Script[bool]:
+    """Drop a generation that is not read, with its tables; in a transaction. It waits for those who read it.
+
+    What remains are its outcomes: those that are not silent tell which effects there have been; the others may be
+    taken out with `forget`.
+
+    Returns:
+        False when it is read, and nothing was changed.
+    """
+    key = generation.group, generation.number
+    yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (READERS, generation.schema)
+    yield from hold_pointer(generation.group)
+    if (yield from active(generation.group)) == generation.number:
+        return False
+    yield "UPDATE group_generations SET dropped_at = now() WHERE group_name = %s AND generation = %s", key
+    quoted = yield "SELECT quote_ident(%s)", (generation.schema,)
+    yield f"DROP SCHEMA IF EXISTS {quoted[0][0]} CASCADE", ()
+    for table in ("group_positions", "withheld_effects", "holds", "crash_marks"):
+        yield f"DELETE FROM {table} WHERE group_name = %s AND generation = %s", key  # noqa: S608 - named above
+    yield "DELETE FROM group_starts WHERE group_name = %s", (generation.name,)
+    return True
+
+
+def dropped(group: str) -> Script[list[int]]:
+    """Those that do not exist any more."""
+    rows = yield (
+        "SELECT generation FROM group_generations WHERE group_name = %s AND dropped_at IS NOT NULL ORDER BY 1",
+        (group,),
+    )
+    return [int(row[0]) for row in rows]
+
+
+def forget(generation: Generation, most: int) -> Script[bool]:
+    """Take out the first silent outcomes of a generation that was dropped, so many; whether there may be more."""
+    rows = yield (
+        "WITH gone AS (DELETE FROM processed_events WHERE ctid = ANY (ARRAY(SELECT ctid FROM processed_events"
+        " WHERE group_name = %s AND generation = %s AND silent LIMIT %s)) RETURNING 1) SELECT count(*) FROM gone",
+        (generation.group, generation.number, most),
+    )
+    return int(rows[0][0]) == most

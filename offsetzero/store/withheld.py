@@ -65,7 +65,7 @@ _PUT = f"INSERT INTO withheld_effects ({_KEY}, {{}}) VALUES ({'%s, ' * 10}%s{{}}
 _PUT_STEP, _PUT_ROW = _PUT.format(_STEP, ""), _PUT.format(_ROW, "::jsonb")
 _TAKE = (
     "DELETE FROM withheld_effects WHERE group_name = %s AND generation = %s AND number <= (SELECT max(number) FROM"  # noqa: S608
-    " (SELECT number FROM withheld_effects WHERE group_name = %s AND generation = %s ORDER BY number LIMIT %s) AS some)"
+    " (SELECT number FROM withheld_effects WHERE group_name = %s AND generation = %s ORDER BY number LIMIT %s) AS f)"
     f" RETURNING number, source, event_id, {_STEP}, {_ROW}"
 )
 _SPOKEN = (

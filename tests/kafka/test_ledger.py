@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import hypothesis
 import psycopg
 import pytest
+from commands import Commands
 from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +161,26 @@ def test_a_ledger_that_was_emptied_is_the_same_again(settings: Settings, connect
     assert len(first) == 40
     connection.execute("TRUNCATE dead_letters, dead_letter_positions")
     assert read() == first
+
+
+def test_a_ledger_is_made_anew_in_one_transaction_while_its_group_runs(
+    settings: Settings, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    make_topic(settings, "audit", 2)
+    dead_letter(settings, "audit", count=20)
+    with running(settings):
+        wait_until(lambda: len(places(connection)) == 20, what="the first ones")
+        connection.execute("UPDATE dead_letters SET reason = 'somebody has changed this'")
+        connection.execute("DELETE FROM dead_letters WHERE place = 7")
+        command = Commands(settings, tmp_path)
+        assert "read 20 dead letters again" in command("rebuild", "ledger").stdout
+        dead_letter(settings, "audit", count=3)
+        command("rebuild", "ledger", "--yes")
+        dead_letter(settings, "audit", partition=1, count=4)
+        wait_until(lambda: len(places(connection)) == 27, what="all")
+    assert {row[1:3] for row in places(connection)} == {*((0, at) for at in range(23)), *((1, at) for at in range(4))}
+    assert not [one for one in run(connection, dead_letters.find(Filter())) if one.entry.reason.startswith("somebody")]
+    assert "--yes alone" in command("rebuild", "ledger", "--prune", status=1).stderr
 
 
 def test_it_goes_on_when_the_database_comes_back(

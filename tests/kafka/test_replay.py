@@ -233,7 +233,7 @@ def test_what_cannot_be_replayed_is_refused_with_all_that_is_wrong(
         assert said in refused
     assert "--to runs its handlers" in here("replay", "x", "--from", "1", "--to", "2", status=1).stderr
     assert "read nothing yet" in here("replay", "nobody", "--from", "earliest", status=1).stderr
-    for elsewhere, said in {"usage": "`offsetzero usage rebuild`", "ledger": "`TRUNCATE dead_letters"}.items():
+    for elsewhere, said in {"usage": "`offsetzero rebuild usage`", "ledger": "`offsetzero rebuild ledger`"}.items():
         assert said in here("replay", elsewhere, "--from", "earliest", status=1).stderr
     for group, said in {
         "indexer": "`offsetzero rebuild indexer` makes it anew",

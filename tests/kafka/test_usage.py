@@ -137,7 +137,7 @@ def test_events_of_all_sources_are_counted_by_tenant_after_a_restart_and_a_rebui
     wait_until(lambda: not any(lags(settings).values()), PATIENCE, what="no lag")
     assert set(lags(settings)) == set(catalogue.LISTENERS[NAME])
     offsetzero = CommandsHere(settings, monkeypatch)
-    assert "has members" in offsetzero("usage", "rebuild", "--yes", status=1).stderr
+    assert "has members" in offsetzero("rebuild", "usage", "--yes", status=1).stderr
     assert first.stop() == 0
 
     again = start()
@@ -146,8 +146,8 @@ def test_events_of_all_sources_are_counted_by_tenant_after_a_restart_and_a_rebui
     again.await_sums("acme", uploaded=32, bytes=1466)
     assert again.stop() == 0
 
-    assert f"read {len(events) + 4} records again" in offsetzero("usage", "rebuild").stdout
-    assert "counts anew when it is started" in offsetzero("usage", "rebuild", "--yes").stderr
+    assert f"read {len(events) + 4} records again" in offsetzero("rebuild", "usage").stdout
+    assert "counts anew when it is started" in offsetzero("rebuild", "usage", "--yes").stderr
     rebuilt = start()
     rebuilt.await_sums("acme", **{**wanted, "uploaded": 32, "bytes": 1466})
     assert rebuilt.stop() == 0

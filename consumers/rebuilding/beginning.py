@@ -1,0 +1,55 @@
+"""Which generation a rebuild makes: the one that was begun and is not ready, or one more."""
+
+import psycopg
+
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.projection import make_tables
+from offsetzero.errors import RebuildRefused
+from offsetzero.generation import Generation
+from offsetzero.store import generations
+from offsetzero.store.generations import Known
+from offsetzero.store.script import run
+
+LOCK = 0x6F7A_0006
+"""First half of the advisory lock that a rebuild holds while it runs; the other is the hash of the group's name."""
+
+
+def only_one(connection: psycopg.Connection, group: str) -> None:
+    """Be the only one who rebuilds a group, as long as the connection lives.
+
+    Raises:
+        RebuildRefused: somebody else does.
+    """
+    row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (LOCK, group)).fetchone()
+    if row is None or not row[0]:
+        raise RebuildRefused(f"group {group}: a rebuild of it is running; wait for it, or end that process")
+
+
+def known(connection: psycopg.Connection, group: str) -> list[Known]:
+    """The generations of a group.
+
+    Raises:
+        RebuildRefused: it has none yet.
+    """
+    found = run(connection, generations.known(group))
+    if not found:
+        raise RebuildRefused(f"group {group}: it has no generation yet; `offsetzero groups run` makes the first")
+    return found
+
+
+def unfinished(found: list[Known]) -> Known | None:
+    """The one that was begun and was never read."""
+    return next((one for one in reversed(found) if one.read_at is None), None)
+
+
+def begin(connection: psycopg.Connection, group: ConsumerGroup) -> Generation:
+    """Make the tables of one more generation, in one transaction.
+
+    Raises:
+        ConfigurationError: its SQL is refused.
+    """
+    assert group.projection is not None  # noqa: S101 - the caller has looked
+    with connection.transaction():
+        generation = Generation(group.name, run(connection, generations.next_number(group.name)))
+        make_tables(connection, generation, group.projection)
+    return generation

@@ -1,0 +1,76 @@
+"""Drop generations: their tables, and what Kafka has of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import psycopg
+from confluent_kafka import KafkaError, KafkaException
+
+from offsetzero.errors import RebuildRefused, TopicError
+from offsetzero.generation import Generation
+from offsetzero.settings import Settings
+from offsetzero.store import generations
+from offsetzero.store.script import run
+from offsetzero.topics import cluster, lag
+from offsetzero.topics.admin import TIMEOUT, client, error_of
+from offsetzero.topics.catalogue import DLQ, REDRIVE
+from offsetzero.topics.names import Names
+
+AT_ONCE = 20_000
+"""Outcomes that are deleted in one transaction."""
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
+
+
+def drop(
+    settings: Settings,
+    connection: psycopg.Connection,
+    group: str,
+    numbers: Sequence[int],
+    tiers: Iterable[str],
+    tell: Callable[[str], None],
+) -> None:
+    """Drop these, and finish what was begun of others. May be repeated: what is gone is gone.
+
+    Args:
+        settings: name the cluster.
+        connection: to the database; in autocommit.
+        group: its name.
+        numbers: of generations that are not read.
+        tiers: the names of the group's retry tiers.
+        tell: told what goes on.
+
+    Raises:
+        RebuildRefused: one of them is read, or has members.
+        TopicError: the cluster refuses, or does not answer.
+    """
+    for number in numbers:
+        generation = Generation(group, number)
+        if members := lag.group_state(settings, generation.name).members:
+            count = "a member" if len(members) == 1 else f"{len(members)} members"
+            raise RebuildRefused(f"group {group}: generation {number} has {count}; stop them first")
+        with connection.transaction():
+            done = run(connection, generations.drop(generation))
+        if not done:
+            raise RebuildRefused(f"group {group}: generation {number} is read; nothing was dropped")
+        tell(f"generation {number} is dropped")
+    for number in run(connection, generations.dropped(group)):
+        generation = Generation(group, number)
+        while run(connection, generations.forget(generation, AT_ONCE)):
+            pass
+        _clear(settings, generation, tiers)
+
+
+def _clear(settings: Settings, generation: Generation, tiers: Iterable[str]) -> None:
+    """Delete the topics of a generation, and what Kafka holds of its consumer group."""
+    names, admin = Names(settings.kafka.namespace), client(settings)
+    existing = cluster.partitions(settings)
+    own = [f"{generation.name}.{part}" for part in [*tiers, REDRIVE, DLQ]]
+    found = [names.topic(topic) for topic in own if topic in existing]
+    futures = dict(admin.delete_topics(found, request_timeout=TIMEOUT)) if found else {}
+    if generation.name in lag.groups(settings):
+        futures |= admin.delete_consumer_groups([names.group(generation.name)], request_timeout=TIMEOUT)
+    for name, future in futures.items():
+        try:
+            future.result(TIMEOUT)
+        except KafkaException as error:
+            if error_of(error).code() not in _GONE:
+                raise TopicError(f"{name} was not deleted: {error_of(error).str()}") from error

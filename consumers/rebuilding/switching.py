@@ -1,0 +1,153 @@
+"""Have another generation read: the protocol of design section 9, steps 3 to 5.
+
+Nothing of it outlives a process that dies in it: the pointer moves in one transaction, and what keeps the generation
+that is read from changing anything meanwhile ends by itself.
+
+1. The other generation follows the log closely.
+2. The one that is read is frozen: its transactions are told to come again a little later. The other one goes on, until
+   it is behind everything that was in the log by then: behind all that the frozen one can have done.
+3. What would be lost is looked at once more; whatever it is, the frozen one does not add to it.
+4. One transaction, which all others of both wait for, moves the pointer. From then on the other one has effects. What
+   it has withheld so far, and the one before it has not done, is owed: its members do that first.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import psycopg
+
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers.rebuilding import comparing
+from offsetzero.consumers.rebuilding.comparing import Lost
+from offsetzero.consumers.rebuilding.reach import look
+from offsetzero.errors import RebuildRefused
+from offsetzero.generation import Generation
+from offsetzero.schemas.ids import uuid7
+from offsetzero.settings import Settings
+from offsetzero.store import generations, positions, switches
+from offsetzero.store.script import run
+from offsetzero.store.switches import Switch
+
+FREEZE_SECONDS = 30.0
+"""How long the generation that is read changes nothing, at most."""
+_LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A switch that somebody wants.
+
+    Attributes:
+        old: the generation that is read.
+        new: the one that is to be.
+        topics: the sources of the group.
+        tiers: the names of its retry tiers.
+        who: for the audit.
+        why: for the audit.
+        accept: go on although events would be lost.
+    """
+
+    old: Generation
+    new: Generation
+    topics: Sequence[str]
+    tiers: Sequence[str]
+    who: str
+    why: str
+    accept: bool = False
+
+
+class WouldLose(RebuildRefused):
+    """Readers would go backwards: `events` are in the generation that is read, and not in the other one."""
+
+    def __init__(self, wanted: Wanted, events: Sequence[Lost]) -> None:
+        count = "1 event is" if len(events) == 1 else f"{len(events):,} events are"
+        super().__init__(
+            f"group {wanted.old.group}: {count} in generation {wanted.old.number} and not in generation"
+            f" {wanted.new.number}; nothing was switched"
+        )
+        self.events = events
+
+
+class TooFarBehind(RebuildRefused):
+    """The other generation did not get behind the end of the log in time; it may be tried again."""
+
+
+def switch(
+    settings: Settings,
+    connection: psycopg.Connection,
+    wanted: Wanted,
+    tell: Callable[[str], None],
+    seconds: float = FREEZE_SECONDS,
+) -> Switch:
+    """Move the pointer.
+
+    Args:
+        settings: name the cluster.
+        connection: to the database; in autocommit.
+        wanted: which switch.
+        tell: told what goes on.
+        seconds: how long the generation that is read may be frozen.
+
+    Returns:
+        What was written into the audit.
+
+    Raises:
+        WouldLose: see there; with `accept` it is only counted.
+        TooFarBehind: see there.
+        RebuildRefused: the pointer was moved by somebody else.
+        TopicError: the cluster refuses, or does not answer.
+        psycopg.Error: the database does.
+    """
+    group = wanted.old.group
+    _check(settings, connection, wanted)  # before anything stands still
+    _freeze(connection, group, seconds)
+    try:
+        tell(f"generation {wanted.old.number} stands still")
+        _await_end(settings, connection, wanted, SYSTEM.monotonic() + seconds)
+        lost = _check(settings, connection, wanted)
+        return _move(connection, wanted, len(lost))
+    finally:
+        # By then the pointer may have moved, which has done it; or the connection is gone, and it ends by itself.
+        if not connection.closed:
+            run(connection, generations.thaw(group))
+
+
+def _check(settings: Settings, connection: psycopg.Connection, wanted: Wanted) -> Sequence[Lost]:
+    found = comparing.lost(settings, connection, wanted.old, wanted.new, wanted.tiers)
+    if found and not wanted.accept:
+        raise WouldLose(wanted, found)
+    return found
+
+
+def _freeze(connection: psycopg.Connection, group: str, seconds: float) -> None:
+    with connection.transaction():
+        run(connection, generations.hold_pointer(group))
+        run(connection, generations.freeze(group, seconds))
+
+
+def _await_end(settings: Settings, connection: psycopg.Connection, wanted: Wanted, deadline: float) -> None:
+    """Wait until the other generation is behind all that is in the log now."""
+    ends = look(settings, connection, wanted.new, wanted.topics).end
+    while (lacks := look(settings, connection, wanted.new, wanted.topics).lacks(ends)) > 0:
+        if SYSTEM.monotonic() >= deadline:
+            raise TooFarBehind(
+                f"group {wanted.new.group}: generation {wanted.new.number} was {lacks:,} records behind when its time"
+                " was over; nothing was switched"
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def _move(connection: psycopg.Connection, wanted: Wanted, accepted: int) -> Switch:
+    old, new = wanted.old, wanted.new
+    made = Switch(UUID(str(uuid7())), old.group, old.number, new.number, wanted.who, wanted.why, accepted)
+    with connection.transaction():
+        run(connection, generations.hold_pointer(old.group))
+        if not run(connection, generations.move(old.group, old.number, new.number)):
+            raise TooFarBehind(
+                f"group {old.group}: generation {old.number} is not read any more, or did not stand still long enough;"
+                " nothing was switched"
+            )
+        run(connection, switches.add(made, run(connection, positions.of_generation(old))))
+    return made

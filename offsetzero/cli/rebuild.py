@@ -1,0 +1,222 @@
+"""`offsetzero rebuild`: make a projection anew beside the one that is read, and have the new one read."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from offsetzero.cli.dlq_desk import Who, Why
+
+if TYPE_CHECKING:
+    from offsetzero.cli.rebuild_run import Plan, Rebuild
+    from offsetzero.consumers.rebuilding.reach import Reach
+    from offsetzero.consumers.rebuilding.switching import WouldLose
+    from offsetzero.settings import Settings
+
+EXIT_REFUSED = 3
+"""Events that readers see now would be missing; nothing was switched."""
+EXIT_INTERRUPTED = 4
+"""By Ctrl-C or SIGTERM: the same command goes on where it was."""
+MAX_LISTED = 20
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="A projection: indexer, catalogue, package.module:name")]
+
+
+def rebuild(
+    name: Name,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="That read at once; by default one a core.")
+    ] = None,
+    switch: Annotated[
+        bool, typer.Option("--switch/--no-switch", help="Have it read once it is ready; or only make it.")
+    ] = True,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Switch although events are in the old one and not in the new one.")
+    ] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Have the one read again that was read before; it catches up first.")
+    ] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Drop those that were read before, and all that is theirs.")
+    ] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="Drop the one that was begun and was never read.")] = False,
+    why: Why = "",
+    who: Who = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+) -> None:
+    """Make a projection anew from offset zero, beside the one that is read; then have the new one read.
+
+    Readers see the old one until all of the new one is there; no request sees both. The group's members go on
+    meanwhile, and move over by themselves. Interrupted anywhere, the same command goes on where it was. What the new
+    one publishes, and the ends of its runs, are held back until it is read, and happen once.
+
+    Exit status 3: events that readers see now would be missing; they are listed, and nothing was switched.
+
+    Example: offsetzero rebuild indexer --why "chunks are smaller now" --yes
+    """
+    from offsetzero import settings
+    from offsetzero.cli import dlq_desk, rebuild_others
+    from offsetzero.cli.rebuild_run import Rebuild
+    from offsetzero.consumers import registry
+    from offsetzero.errors import ConfigurationError
+
+    chosen = [option for option, on in (("--rollback", rollback), ("--prune", prune), ("--abandon", abandon)) if on]
+    problems = []
+    if len(chosen) > 1:
+        problems.append(f"{' and '.join(chosen)} do not go together")
+    if yes and switch and not (why.strip() or prune or abandon):
+        problems.append("--why: say why; it is kept with who and when")
+    if name in rebuild_others.KNOWN:
+        if chosen or not switch or accept or processes is not None:
+            problems.append(f"group {name}: it has no generations: of the options it takes --yes alone")
+        if problems := [one for one in problems if not one.startswith("--why")]:
+            raise ConfigurationError(problems)
+        rebuild_others.KNOWN[name](yes)
+        return
+    group = registry.load(name)
+    if group.projection is None:
+        problems.append(
+            f"group {group.name}: it is no projection, so there is nothing to make anew; declare it with projection=…,"
+            f" or let it read once more with `offsetzero replay {name} --from earliest`"
+        )
+    if problems:
+        raise ConfigurationError(problems)
+    config = settings.load(needs=frozenset({"kafka", "database"}))
+    one = Rebuild(config, group, name, _say)
+    try:
+        if prune or abandon:
+            _drop(config, one, abandoned=abandon, yes=yes)
+        else:
+            _make(one, _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who)), yes=yes)
+    except KeyboardInterrupt:
+        _say("Interrupted. The same command goes on where it was; --abandon drops what was never read.")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    finally:
+        one.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    processes: int | None
+    switch: bool
+    accept: bool
+    back: bool
+    why: str
+    who: str
+
+
+def _make(one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
+    from offsetzero.cli.rebuild_members import Members
+    from offsetzero.cli.rebuild_run import processes, progress
+    from offsetzero.consumers.rebuilding.switching import WouldLose
+    from offsetzero.generation import Generation
+
+    plan = one.plan(back=wish.back)
+    count = processes(wish.processes, plan.reach)
+    _show(one, plan, count, switch=wish.switch)
+    if not yes:
+        _say("Nothing was changed: give --yes to do it.")
+        return
+    generation = one.begin(plan)
+    old = Generation(one.group.name, plan.read.number)
+    with _ended_by_sigterm(), Members(one.name, generation, count) as members:
+        with progress(generation.name) as shown:
+            one.fill(generation, members, shown, whole=not wish.switch)
+        if not wish.switch:
+            _say(
+                f"Generation {generation.number} has read what was in the log. The same command without --no-switch"
+                " goes on from there, and has it read."
+            )
+            return
+        try:
+            one.switch(plan, generation, members, wish.who, wish.why, accept=wish.accept)
+        except WouldLose as error:
+            _list(error)
+            raise typer.Exit(EXIT_REFUSED) from None
+        one.hand_over(old, members)
+    _say(
+        f"Generation {old.number} is kept: `offsetzero rebuild {one.name} --rollback` has it read again, --prune"
+        " drops it."
+    )
+
+
+def _show(one: "Rebuild", plan: "Plan", count: int, *, switch: bool) -> None:
+    read, target, reach = plan.read, plan.target, plan.reach
+    if plan.back:
+        assert target is not None  # noqa: S101 - else there is nothing to go back to
+        what = f"generation {target.number}, which was read before, catches up"
+    elif target is not None:
+        what = f"generation {target.number}, begun at {target.created_at:%Y-%m-%d %H:%M:%SZ}, goes on"
+    else:
+        what = "a new generation begins at offset zero"
+    then = "then it is read" if switch else "it is not read yet"
+    print(f"{one.group.name}: generation {read.number} is read; {what}, with {_count(count, 'process', 'es')}; {then}.")
+    sources = ", ".join(one.topics)
+    print(f"{reach.left:,} of {reach.total:,} records of {sources} are to be read{_estimate(one, reach)}.")
+    for gone in plan.gone:
+        print(f"It will not see all: {gone}. A rebuild reads the log alone.")
+
+
+def _estimate(one: "Rebuild", reach: "Reach") -> str:
+    rate = one.rate() if reach.left else None
+    if not rate:
+        return ""
+    seconds = reach.left / rate
+    shown = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"; about {shown} at {rate:,.0f} a second, as in the busiest minute of this group"
+
+
+def _list(error: "WouldLose") -> None:
+    for event in error.events[:MAX_LISTED]:
+        print(event)
+    if (more := len(error.events) - MAX_LISTED) > 0:
+        print(f"… and {more:,} more")
+    _say(f"{error}. Mend and redrive them there, and give the same command again; or go on without them with --accept.")
+
+
+def _drop(config: "Settings", one: "Rebuild", *, abandoned: bool, yes: bool) -> None:
+    from offsetzero.consumers.rebuilding import beginning, dropping
+    from offsetzero.errors import RebuildRefused
+
+    found = beginning.known(one.connection, one.group.name)
+    if abandoned:
+        unfinished = beginning.unfinished(found)
+        if unfinished is None:
+            raise RebuildRefused(f"group {one.group.name}: no generation was begun and never read")
+        numbers = [unfinished.number]
+    else:
+        numbers = [it.number for it in found if it.read_at is not None and not it.is_read]
+    if not numbers:
+        print(f"{one.group.name}: only generation {next(it.number for it in found if it.is_read)} is there.")
+    else:
+        shown = ", ".join(map(str, numbers))
+        count = _count(len(numbers), "generation")
+        print(f"{one.group.name}: {count} will be dropped: {shown}.")
+        print("Their tables, retry and dead-letter topics go; what the group has done stays known.")
+    if not yes:
+        _say("Nothing was changed: give --yes to do it.")
+        return
+    beginning.only_one(one.connection, one.group.name)
+    dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: _say(f"Done: {text}."))
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: the members are stopped in order."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _count(count: int, name: str, plural: str = "s") -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}{plural}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

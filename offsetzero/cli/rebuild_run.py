@@ -1,0 +1,260 @@
+"""What `offsetzero rebuild` does: plans, fills a generation with processes of its own, and switches."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from rich.console import Console
+
+from offsetzero.cli import bars
+from offsetzero.cli.catching_up import Pace, Sight
+from offsetzero.cli.rebuild_members import Members
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.rebuilding import beginning, switching
+from offsetzero.consumers.rebuilding.reach import Reach, look
+from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
+from offsetzero.errors import RebuildRefused, TopicError
+from offsetzero.generation import Generation
+from offsetzero.history import missing
+from offsetzero.settings import Settings
+from offsetzero.store import replays, switches
+from offsetzero.store.availability import is_away
+from offsetzero.store.database import Connection
+from offsetzero.store.generations import Known
+from offsetzero.store.script import run
+from offsetzero.topics import lag
+
+LOOK_SECONDS = 0.5
+TELL_SECONDS = 5.0  # between lines, where there is no terminal
+NEAR_SECONDS = 1.0  # of reading that may be left when a switch is tried
+AWAY_SECONDS = 300.0  # for the database, or the cluster, to come back
+MOVE_SECONDS = 30.0  # for the group's own members to move over
+MAX_PAUSE_SECONDS = 60.0  # between tries to switch
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done.
+
+    Attributes:
+        read: the generation that is read.
+        target: the one that is to be; its number, if it exists.
+        back: whether that was read before.
+        reach: how far it is.
+        gone: what it will not see, in sentences.
+    """
+
+    read: Known
+    target: Known | None
+    back: bool
+    reach: Reach
+    gone: tuple[str, ...]
+
+
+class Rebuild:
+    """One rebuild of one group.
+
+    Args:
+        settings: name the servers.
+        group: the declaration; it is a projection.
+        name: of the group, as it was typed: its members are started with it.
+        say: told what goes on, in sentences.
+    """
+
+    def __init__(self, settings: Settings, group: ConsumerGroup, name: str, say: Callable[[str], None]) -> None:
+        self.group = group
+        self._settings = settings
+        self.name = name
+        self._say = say
+        self.topics = group.topics()
+        self.tiers = [tier.name for tier in group.policy(settings).tiers]
+        self._alone = False
+        self.connection = self._connect()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.connection.close()
+
+    def plan(self, *, back: bool) -> Plan:
+        """What would be done; nothing is changed.
+
+        Args:
+            back: to the generation that was read before.
+
+        Raises:
+            RebuildRefused: there is nothing to go back to, or the group has never run.
+            TopicError: a source is missing, or the cluster does not answer.
+        """
+        found = beginning.known(self.connection, self.group.name)
+        read = next(one for one in found if one.is_read)
+        if back:
+            before = run(self.connection, switches.before(self.group.name))
+            target = next((one for one in found if one.number == before and not one.is_read), None)
+            if target is None:
+                raise RebuildRefused(
+                    f"group {self.group.name}: none of the generations that were read before is left to go back to"
+                )
+        else:
+            target = beginning.unfinished(found)
+        number = target.number if target is not None else 0
+        reach = look(self._settings, self.connection, Generation(self.group.name, number), self.topics)
+        gone = missing.from_zero(self._settings, self.topics) if target is None else []
+        return Plan(read, target, back, reach, tuple(map(str, gone)))
+
+    def rate(self) -> float | None:
+        """Events a second that the group has done in its busiest minute; None when that is not known."""
+        try:
+            with self.connection.transaction():
+                self.connection.execute("SET LOCAL statement_timeout = '5s'")
+                return run(self.connection, replays.busiest_minute(self.group.name))
+        except psycopg.errors.QueryCanceled:
+            return None
+
+    def begin(self, plan: Plan) -> Generation:
+        """Be the only one, and make the tables where they are not made yet.
+
+        Raises:
+            RebuildRefused: somebody else rebuilds the group.
+            ConfigurationError: the SQL of its projection is refused.
+        """
+        beginning.only_one(self.connection, self.group.name)
+        self._alone = True
+        if plan.target is not None:
+            return Generation(self.group.name, plan.target.number)
+        return beginning.begin(self.connection, self.group)
+
+    def fill(
+        self, generation: Generation, members: Members, shown: Callable[[Sight, int], None], *, whole: bool
+    ) -> None:
+        """Wait until a generation is near the end of the log.
+
+        Args:
+            generation: which.
+            members: that read.
+            shown: told how far it is, and how many records that is in all.
+            whole: wait until it has read all that is in the log now.
+
+        Raises:
+            ServerError: a member has ended by itself.
+            TopicError, psycopg.Error: the servers are away for too long.
+        """
+        pace, wanted = Pace(), None
+        for reach in self._looks(generation, members):
+            stands = [
+                (topic, number, reach.end[topic, number] - reach.behind((topic, number), end), end)
+                for (topic, number), end in reach.end.items()
+            ]
+            sight = pace.look(SYSTEM.monotonic(), stands)
+            shown(sight, reach.total)
+            wanted = wanted or reach.end
+            if reach.lacks(wanted) == 0 or (not whole and reach.left <= NEAR_SECONDS * (sight.rate or 0.0)):
+                return
+
+    def switch(self, plan: Plan, generation: Generation, members: Members, who: str, why: str, *, accept: bool) -> None:
+        """Have a generation read; tried until it succeeds.
+
+        Raises:
+            WouldLose: readers would go backwards.
+            ServerError, TopicError, psycopg.Error: as `fill`.
+        """
+        old = Generation(self.group.name, plan.read.number)
+        wanted = Wanted(old, generation, self.topics, self.tiers, who, why, accept)
+        pause = 1.0
+        while True:
+            members.check()
+            begun = SYSTEM.monotonic()
+            try:
+                made = switching.switch(self._settings, self.connection, wanted, lambda text: None)
+            except TooFarBehind as error:
+                self._say(f"{error}; tried again in {pause:.0f} s")
+            except (psycopg.Error, TopicError) as error:
+                if isinstance(error, psycopg.Error) and not is_away(error):
+                    raise
+                self._say(f"{str(error).strip()}; tried again in {pause:.0f} s")
+                self._reconnect()
+            else:
+                accepted = f", {made.accepted:,} events are missing in it" if made.accepted else ""
+                self._say(
+                    f"Generation {generation.number} of {self.group.name} is read now{accepted}; generation"
+                    f" {old.number} stood still for {SYSTEM.monotonic() - begun:.1f} s at most."
+                )
+                return
+            time.sleep(pause)
+            pause = min(pause * 2, MAX_PAUSE_SECONDS)
+
+    def hand_over(self, old: Generation, members: Members) -> None:
+        """Wait until the group's own members work for the generation that is read, when it has any."""
+        deadline = SYSTEM.monotonic() + MOVE_SECONDS
+        if not lag.group_state(self._settings, old.name).members:
+            self._say(f"The group has no members of its own: start them with `offsetzero groups run {self.name}`.")
+            return
+        while lag.group_state(self._settings, old.name).members:
+            members.check()
+            if SYSTEM.monotonic() > deadline:
+                self._say(
+                    f"Members still work for generation {old.number} after {MOVE_SECONDS:.0f} s: start them anew,"
+                    f" without --generation; nobody else writes what is read now."
+                )
+                return
+            time.sleep(LOOK_SECONDS)
+        self._say("The group's members have moved over.")
+
+    def _looks(self, generation: Generation, members: Members) -> Iterator[Reach]:
+        away_since: float | None = None
+        while True:
+            members.check()
+            try:
+                yield look(self._settings, self.connection, generation, self.topics)
+                away_since = None
+            except (psycopg.Error, TopicError) as error:
+                now = SYSTEM.monotonic()
+                away_since = now if away_since is None else away_since
+                if now - away_since > AWAY_SECONDS or (isinstance(error, psycopg.Error) and not is_away(error)):
+                    raise
+                self._reconnect()
+            time.sleep(LOOK_SECONDS)
+
+    def _reconnect(self) -> None:
+        if self.connection.closed or self.connection.broken:
+            try:
+                self.connection = self._connect()
+                if self._alone:
+                    beginning.only_one(self.connection, self.group.name)
+            except psycopg.OperationalError:
+                return  # the next look finds the old one closed
+
+    def _connect(self) -> Connection:
+        url = self._settings.database_url.get_secret_value()
+        return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="offsetzero rebuild")
+
+
+def processes(wanted: int | None, reach: Reach) -> int:
+    """How many members read at once: one a core, and no more than there are partitions of a source."""
+    numbers = {number for _, number in reach.end}
+    return min(wanted or len(os.sched_getaffinity(0)) or 1, max(1, len(numbers)))
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[[Sight, int], None]]:
+    """Shows how far it is: a bar in a terminal, a line now and then elsewhere."""
+    console = Console(stderr=True)
+    told_at = 0.0
+    with bars.progress(console) as bar:
+        task = bar.add_task(name, total=None, rate="")
+
+        def tell(sight: Sight, total: int) -> None:
+            nonlocal told_at
+            rate = f"{sight.rate:,.0f}/s" if sight.rate else ""
+            bar.update(task, completed=total - sight.left, total=max(1, total), rate=rate)
+            now = SYSTEM.monotonic()
+            if not console.is_terminal and now - told_at >= TELL_SECONDS:
+                told_at = now
+                left = f", about {sight.seconds:,.0f} s left" if sight.seconds and sight.left else ""
+                print(f"{name}: {total - sight.left:,} of {total:,} records {rate}{left}", file=sys.stderr, flush=True)
+
+        yield tell

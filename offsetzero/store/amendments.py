@@ -1,0 +1,29 @@
+"""What operators have decided about single events of a group: it holds for every generation that reads the log anew."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from offsetzero.store.script import Script
+
+Amendments: TypeAlias = Mapping[tuple[str, str], bytes | None]
+"""By source and id of an event: the payload in place of its own, or None for one that is discarded."""
+
+_OF_GROUP = "d.group_name = %s OR d.group_name ~ ('^' || %s || '[.]g[0-9]+$')"  # a name has no such characters
+_EDITED = (
+    "SELECT DISTINCT ON (d.source, d.event_id) d.source, d.event_id, e.edited FROM dead_letter_edits e"  # noqa: S608
+    f" JOIN dead_letters d USING (topic_id, partition, place) WHERE {_OF_GROUP}"
+    " ORDER BY d.source, d.event_id, e.action_id DESC"
+)
+_DISCARDED = (
+    "SELECT d.source, d.event_id FROM dead_letter_decisions c JOIN dead_letter_actions a ON a.id = c.action_id"  # noqa: S608
+    f" JOIN dead_letters d USING (topic_id, partition, place) WHERE a.kind = 'discard' AND ({_OF_GROUP})"
+)
+
+
+def of_group(group: str) -> Script[Amendments]:
+    """Those of all generations of a group; of two edits the later one counts, and a discard more than an edit."""
+    edited = yield _EDITED, (group, group)
+    discarded = yield _DISCARDED, (group, group)
+    found: dict[tuple[str, str], bytes | None] = {(row[0], row[1]): bytes(row[2]) for row in edited}
+    found.update({(row[0], row[1]): None for row in discarded})
+    return found

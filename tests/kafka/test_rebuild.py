@@ -1,0 +1,357 @@
+"""`offsetzero rebuild`: a projection is made anew beside the one that is read; nothing is lost or done twice."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from commands import Commands
+from kafka.conftest import uploaded
+
+from offsetzero import DocumentUploaded, Publisher
+from offsetzero.consumers.rebuilding import beginning
+from offsetzero.settings import Settings
+from offsetzero.store import generations
+from offsetzero.store.script import run
+from offsetzero.topics import cluster, lag
+from support import wait_until
+
+# Notes names, and publishes an event of each. What it does with some names depends on files of the test: `shaky` fails
+# while there is `broken`, `bad` is dead-lettered while there is `poison`.
+GROUP = """
+from pathlib import Path
+from offsetzero import ConsumerGroup, DocumentUploaded, Projection, RunSucceeded
+from offsetzero.clock import SYSTEM
+from offsetzero.retry.failures import Poison, Transient
+from offsetzero.retry.policy import Tier
+
+names = ConsumerGroup("names", concurrency=8, tiers=[Tier("retry-1m", 3600.0)], projection=Projection(
+    "CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)"))
+
+@names.handler(DocumentUploaded)
+def note(event, ctx):
+    if event.name.startswith("shaky") and Path("broken").exists():
+        raise Transient("shaky", "as it is called")
+    if event.name.startswith("bad") and Path("poison").exists():
+        raise Poison("corrupt", "as it is called")
+    ctx.connection.execute("INSERT INTO names VALUES (%s, %s)", (event.document_id, event.name))
+    ctx.publish(RunSucceeded(run_id=event.run_id, tenant_id="acme", document_id=event.document_id,
+                             finished_at=SYSTEM.now()))
+"""
+
+
+class Names:
+    """The group, its servers, and what is in its tables."""
+
+    def __init__(self, settings: Settings, folder: Path, database: psycopg.Connection) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.database = database
+        self.command = Commands(settings, folder)
+        (folder / "mine.py").write_text(GROUP)
+
+    def publish(self, *names: str) -> list[DocumentUploaded]:
+        events = [uploaded(name=name) for name in names]
+        with Publisher(self.settings) as publisher:
+            for event in events:
+                publisher.publish(event)
+        return events
+
+    @contextmanager
+    def member(self, *more: str) -> Iterator["subprocess.Popen[str]"]:
+        """One of the group's own members, as a service runs it."""
+        process = self.command.start("groups", "run", "mine:names", *more, OFFSETZERO_METRICS_PORT="0")
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                said = process.communicate(timeout=60)
+                assert "crashed" not in said[1], said[1]
+            finally:
+                process.kill()
+
+    def rebuild(self, *options: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
+        return self.command("rebuild", "mine:names", "--why", "a test", "--yes", *options, status=status)
+
+    def one(self, query: str, *parameters: Any) -> Any:
+        row = self.database.execute(query.encode(), parameters).fetchone()
+        return None if row is None else row[0]
+
+    def rows(self, generation: int) -> set[str]:
+        if self.one("SELECT to_regclass(%s)", f"names_g{generation}.names") is None:
+            return set()
+        return {row[0] for row in self.database.execute(f"SELECT name FROM names_g{generation}.names".encode())}
+
+    def numbers(self) -> list[int]:
+        return run(self.database, generations.numbers("names"))
+
+    @property
+    def read(self) -> int | None:
+        return run(self.database, generations.active("names"))
+
+    def emitted(self) -> list[str]:
+        """The runs of which an event was published, each as often as it was."""
+        found = self.database.execute("SELECT aggregateid FROM outbox WHERE type = 'run.succeeded'").fetchall()
+        return sorted(row[0] for row in found)
+
+    def await_rows(self, generation: int, names: set[str]) -> None:
+        wait_until(lambda: self.rows(generation) == names, 60, what=f"{names} in generation {generation}")
+
+
+@pytest.fixture
+def names(settings: Settings, topics: None, tmp_path: Path, database: psycopg.Connection) -> Names:
+    return Names(settings, tmp_path, database)
+
+
+def test_it_fills_a_new_generation_has_it_read_and_the_members_move_over(names: Names) -> None:
+    names.publish("a", "b", "c")
+    with names.member() as member:
+        names.await_rows(1, {"a", "b", "c"})
+        shown = names.command("rebuild", "mine:names").stdout
+        assert "generation 1 is read; a new generation begins at offset zero" in shown
+        assert "3 of 3 records of documents" in shown
+        assert names.numbers() == [1], "nothing without --yes"
+        done = names.rebuild()
+        assert "Generation 2 of names is read now" in done.stderr
+        assert "The group's members have moved over." in done.stderr
+        assert (names.read, names.rows(2)) == (2, {"a", "b", "c"})
+        assert len(names.emitted()) == 3, "each effect once"
+        assert member.poll() is None
+        names.publish("d")
+        names.await_rows(2, {"a", "b", "c", "d"})
+        assert names.rows(1) == {"a", "b", "c"}
+        wait_until(lambda: len(names.emitted()) == 4, what="the effect of the fourth")
+        audit = names.database.execute("SELECT from_generation, to_generation, why, accepted FROM group_switches")
+        assert audit.fetchall() == [(1, 2, "a test", 0)]
+
+
+def test_what_the_old_one_could_not_do_is_done_once_when_the_new_one_is_read(names: Names) -> None:
+    """Waiting in a retry topic of the one that is read, and applied in silence by the other: its effect is owed."""
+    (names.folder / "broken").touch()
+    shaky = names.publish("a", "shaky", "b")[1]
+    with names.member():
+        names.await_rows(1, {"a", "b"})
+        wait_until(lambda: _retried(names.settings, "names") == 1, what="the retry")
+        (names.folder / "broken").unlink()
+        names.rebuild()
+        names.await_rows(2, {"a", "b", "shaky"})
+        wait_until(lambda: len(names.emitted()) == 3, what="what is owed")
+        assert names.emitted().count(str(shaky.run_id)) == 1
+        assert names.one("SELECT count(*) FROM withheld_effects") == 0
+        # and in turn: the one that is not read any more ends it in silence
+        names.publish("c")
+        names.await_rows(2, {"a", "b", "c", "shaky"})
+        wait_until(lambda: len(names.emitted()) == 4, what="the effect of c")
+
+
+def test_events_that_readers_would_lose_are_listed_and_nothing_is_switched(names: Names) -> None:
+    bad, shaky, _ = names.publish("bad", "shaky", "a")
+    with names.member():
+        names.await_rows(1, {"a", "bad", "shaky"})
+        (names.folder / "poison").touch()
+        (names.folder / "broken").touch()
+        refused = names.rebuild(status=3)
+        assert f"key {bad.document_id}: event " in refused.stdout
+        assert "dead-lettered" in refused.stdout
+        assert f"key {shaky.document_id}: event " in refused.stdout
+        assert "waiting" in refused.stdout
+        assert "2 events are in generation 1 and not in generation 2; nothing was switched" in refused.stderr
+        assert names.read == 1
+        done = names.rebuild("--accept")
+        assert "2 events are missing in it" in done.stderr
+        assert names.read == 2
+        assert names.one("SELECT accepted FROM group_switches") == 2
+        assert len(names.emitted()) == 3, "what the old one has done is not done again"
+        (names.folder / "poison").unlink()
+        again = ["dlq", "redrive", "names.g2", "--all", "--why", "mended"]
+        names.command(*again)
+        names.await_rows(2, {"a", "bad"})
+        assert len(names.emitted()) == 3, "and not by a redrive either"
+
+
+def test_what_operators_have_decided_holds_for_the_new_one(names: Names) -> None:
+    """The fold of the log has their edits, and not what they have discarded (design section 9)."""
+    (names.folder / "poison").touch()
+    edited, discarded, _ = names.publish("bad edited", "bad discarded", "a")
+    with names.member():
+        names.await_rows(1, {"a"})
+        letters = "SELECT count(*) FROM processed_events WHERE group_name = 'names' AND outcome = 'dead-lettered'"
+        wait_until(lambda: names.one(letters) == 2, what="two dead letters")
+        shown = json.loads(names.command("dlq", "list", "names", "--json").stdout)
+        place = {one["key"]: one["place"] for one in shown}
+        why = ["--why", "a test"]
+        names.command("dlq", "edit", "names", place[str(edited.document_id)], "--set", "name=good", *why)
+        names.command("dlq", "discard", "names", place[str(discarded.document_id)], *why)
+        names.command("dlq", "redrive", "names", place[str(edited.document_id)], *why)
+        names.await_rows(1, {"a", "good"})
+        (names.folder / "poison").unlink()
+        names.rebuild()
+        names.await_rows(2, {"a", "good"})
+        outcomes = "SELECT outcome FROM processed_events WHERE group_name = 'names' AND generation = 2 ORDER BY 1"
+        found = [row[0] for row in names.database.execute(outcomes.encode())]
+        assert found == ["applied", "applied", "discarded"]
+        assert len(names.emitted()) == 2
+
+
+def test_the_one_before_is_read_again_once_it_has_caught_up_and_is_dropped_in_the_end(names: Names) -> None:
+    names.publish("a")
+    with names.member():
+        names.await_rows(1, {"a"})
+        names.rebuild()
+        names.publish("b")
+        names.await_rows(2, {"a", "b"})
+        done = names.rebuild("--rollback")
+        assert "Generation 1 of names is read now" in done.stderr
+        assert (names.read, names.rows(1)) == (1, {"a", "b"})
+        names.publish("c")
+        names.await_rows(1, {"a", "b", "c"})
+        wait_until(lambda: len(names.emitted()) == 3, what="the third effect")
+        names.rebuild("--rollback")
+        assert (names.read, names.rows(2)) == (2, {"a", "b", "c"})
+        assert len(names.emitted()) == 3
+        shown = names.command("rebuild", "mine:names", "--prune")
+        assert "1 generation will be dropped: 1" in shown.stdout
+        assert names.numbers() == [1, 2]
+        names.rebuild("--prune")
+    assert names.numbers() == [2]
+    assert names.one("SELECT to_regnamespace('names_g1')") is None
+    left = [topic for topic in cluster.partitions(names.settings) if topic.startswith("names.") and ".g2." not in topic]
+    assert not left
+    assert "names" not in lag.groups(names.settings)
+    with names.member():
+        names.publish("d")
+        names.await_rows(2, {"a", "b", "c", "d"})
+    names.command("rebuild", "mine:names", "--rollback", status=1)
+
+
+def test_a_generation_that_is_read_by_a_request_is_dropped_after_it(names: Names, settings: Settings) -> None:
+    names.publish("a")
+    with names.member():
+        names.await_rows(1, {"a"})
+        with psycopg.connect(settings.database_url.get_secret_value()) as reader:
+            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            assert run(reader, generations.read("names")) == 1
+            names.rebuild()
+            pruning = names.command.start("rebuild", "mine:names", "--prune", "--yes")
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
+            wait_until(lambda: names.one(waits) == 1, 60, what="the drop, which waits")
+            assert reader.execute("SELECT name FROM names").fetchall() == [("a",)]
+            names.publish("b")
+            names.await_rows(2, {"a", "b"})  # nobody else waits
+        said = pruning.communicate(timeout=60)
+        assert pruning.returncode == 0, said
+    assert names.numbers() == [2]
+
+
+# The command is killed where a step begins: `offsetzero rebuild` in a process in which that function ends it.
+STEPS = {
+    "the tables are being made": "offsetzero.consumers.projection.generations:add",
+    "members read": "offsetzero.cli.rebuild_run.Rebuild:fill",
+    "what would be lost is looked at": "offsetzero.consumers.rebuilding.switching.comparing:lost",
+    "the old one is being frozen": "offsetzero.store.generations:freeze",
+    "the old one is frozen": "offsetzero.consumers.rebuilding.switching:_await_end",
+    "the pointer is being moved": "offsetzero.store.generations:move",
+    "the switch is being written down": "offsetzero.store.switches:add",
+    "the pointer has moved": "offsetzero.cli.rebuild_run.Rebuild:hand_over",
+}
+KILL = """
+import importlib, os, signal, sys
+path, _, name = sys.argv.pop(1).partition(":")
+parts = path.split(".")
+for count in range(len(parts), 0, -1):
+    try:
+        found = importlib.import_module(".".join(parts[:count]))
+    except ModuleNotFoundError:
+        continue
+    break
+for part in parts[count:]:
+    found = getattr(found, part)
+setattr(found, name, lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL))
+from offsetzero.cli.app import main
+main()
+"""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_rebuild_that_is_killed_goes_on_with_the_same_command(names: Names, step: str) -> None:
+    (names.folder / "broken").touch()
+    names.publish("a", "b", "shaky")
+    (names.folder / "killed.py").write_text(KILL)
+    with names.member() as member:
+        names.await_rows(1, {"a", "b"})
+        wait_until(lambda: _retried(names.settings, "names") == 1, what="the retry")
+        (names.folder / "broken").unlink()
+        killed = subprocess.run(
+            [sys.executable, "killed.py", STEPS[step], "rebuild", "mine:names", "--why", "a test", "--yes"],
+            cwd=names.folder,
+            env=names.command.environment,
+            capture_output=True,
+            timeout=90,
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        names.publish("c")
+        names.await_rows(names.read or 0, {"a", "b", "c", *({"shaky"} if names.read == 2 else ())})
+        if names.read == 1:
+            names.rebuild()
+        assert names.numbers() == [1, 2]
+        assert names.read == 2
+        names.await_rows(2, {"a", "b", "c", "shaky"})
+        wait_until(lambda: len(names.emitted()) >= 4, what="what is owed")
+        assert len(set(names.emitted())) == len(names.emitted()) == 4, "each effect once"
+        assert member.poll() is None
+        names.publish("d")
+        names.await_rows(2, {"a", "b", "c", "d", "shaky"})
+
+
+def test_a_rebuild_that_is_stopped_leaves_no_process_and_may_be_abandoned(names: Names) -> None:
+    names.publish(*(f"n{number}" for number in range(50)))
+    with names.member():
+        wait_until(lambda: len(names.rows(1)) == 50, 60, what="the first generation")
+        stuck = names.command.start("rebuild", "mine:names", "--why", "a test", "--yes", "--no-switch")
+        stuck.communicate(timeout=90)
+        assert names.numbers() == [1, 2]
+        assert len(names.rows(2)) == 50
+        assert not lag.group_state(names.settings, "names.g2").members
+        assert names.read == 1
+        shown = names.command("rebuild", "mine:names").stdout
+        assert "generation 2, begun at" in shown
+        names.rebuild("--abandon")
+        assert names.numbers() == [1]
+        assert names.one("SELECT count(*) FROM processed_events WHERE generation = 2") == 0
+        names.command("rebuild", "mine:names", "--abandon", status=1)
+        names.rebuild()
+        assert names.read == 3, "no number is used twice"
+
+
+def test_two_rebuilds_of_a_group_do_not_run_at_once(names: Names, settings: Settings) -> None:
+    names.publish("a")
+    with names.member():
+        names.await_rows(1, {"a"})
+    with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as other:
+        beginning.only_one(other, "names")
+        assert "a rebuild of it is running" in names.rebuild(status=1).stderr
+
+
+def test_bad_input_is_one_clear_error(names: Names) -> None:
+    assert "it has no generation yet" in names.rebuild(status=1).stderr
+    assert "it is no projection" in names.command("rebuild", "notifier", status=1).stderr
+    both = names.command("rebuild", "mine:names", "--rollback", "--prune", status=1).stderr
+    assert "--rollback and --prune do not go together" in both
+    assert "--why: say why" in names.command("rebuild", "mine:names", "--yes", status=1).stderr
+    with names.member():
+        names.publish("a")
+        names.await_rows(1, {"a"})
+    assert "none of the generations that were read before" in names.rebuild("--rollback", status=1).stderr
+    assert "only generation 1 is there" in names.command("rebuild", "mine:names", "--prune").stdout
+
+
+def _retried(settings: Settings, group: str) -> int:
+    return sum(one.high - one.low for one in lag.group_offsets(settings, group, [f"{group}.retry-1m"]))
