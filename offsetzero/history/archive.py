@@ -130,46 +130,46 @@ def archive(
     """
     store, made = Archive(settings, topic), list[Segment]()
     bounds = retained.bounds(settings, topic)
-    for partition, (_, end) in sorted(ends.items()):
-        known = store.segments(partition)
-        at = known[-1].end if known else bounds[partition].low
-        if at < bounds[partition].low:
-            raise HistoryError(
-                f"{topic}/{partition}: the offsets {at} to {bounds[partition].low - 1} were deleted before they were "
-                "archived; archive more often than the topic's retention, or begin a new archive elsewhere "
-                "(OFFSETZERO_OBJECT_STORE_URL)"
-            )
-        while at < end:
-            segment = _make(settings, store, partition, at, min(end, at + SEGMENT_OFFSETS))
-            if not store.add(segment):  # another archiver was faster, perhaps with another end
-                other = store.segments(partition)[-1]
-                if segment.key not in {one.key for one in store.segments(partition)}:
-                    store.objects.remove(segment.key)
-                at = other.end
-                continue
-            made.append(segment)
-            tell(segment)
-            at = segment.end
+    with TopicReader(settings) as reader:
+        for partition, (_, end) in sorted(ends.items()):
+            known = store.segments(partition)
+            at = known[-1].end if known else bounds[partition].low
+            if at < bounds[partition].low:
+                raise HistoryError(
+                    f"{topic}/{partition}: the offsets {at} to {bounds[partition].low - 1} were deleted before they "
+                    "were archived; archive more often than the topic's retention, or begin a new archive elsewhere "
+                    "(OFFSETZERO_OBJECT_STORE_URL)"
+                )
+            while at < end:
+                segment = _make(settings, store, reader, partition, at, min(end, at + SEGMENT_OFFSETS))
+                if not store.add(segment):  # another archiver was faster, perhaps with another end
+                    other = store.segments(partition)[-1]
+                    if segment.key not in {one.key for one in store.segments(partition)}:
+                        store.objects.remove(segment.key)
+                    at = other.end
+                    continue
+                made.append(segment)
+                tell(segment)
+                at = segment.end
     return made
 
 
-def _make(settings: Settings, store: Archive, partition: int, first: int, end: int) -> Segment:
+def _make(settings: Settings, store: Archive, reader: TopicReader, partition: int, first: int, end: int) -> Segment:
     """Write a segment's file, and read it back."""
     records, times, fingerprints = 0, list[int](), set[str]()
     with tempfile.TemporaryFile() as file:
         writer = ContainerWriter(file)
-        with TopicReader(settings) as reader:
-            for batch in reader.read(store.topic, {partition: (first, end)}):
-                if odd := next((one for one in batch if not one.is_whole), None):
-                    raise HistoryError(
-                        f"{store.topic}/{partition}@{odd.offset}: the name of a header is not UTF-8, so the client "
-                        "reads no headers: it cannot be kept exactly"
-                    )
-                writer.write(batch)
-                records += len(batch)
-                sent = [one.timestamp_ms for one in batch]
-                times = [min([*times, *sent]), max([*times, *sent])]
-                fingerprints.update(one for it in batch if (one := schemas.fingerprint(it.value)) is not None)
+        for batch in reader.read(store.topic, {partition: (first, end)}):
+            if odd := next((one for one in batch if not one.is_whole), None):
+                raise HistoryError(
+                    f"{store.topic}/{partition}@{odd.offset}: the name of a header is not UTF-8, so the client "
+                    "reads no headers: it cannot be kept exactly"
+                )
+            writer.write(batch)
+            records += len(batch)
+            sent = [one.timestamp_ms for one in batch]
+            times = [min([*times, *sent]), max([*times, *sent])]
+            fingerprints.update(one for it in batch if (one := schemas.fingerprint(it.value)) is not None)
         writer.close()
         digest = _sha256(file)
         key = store.key(partition, first, digest)
