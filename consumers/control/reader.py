@@ -82,6 +82,7 @@ def _config(settings: Settings) -> dict[str, object]:
         "group.id": "offsetzero-control",  # the client wants one; nothing is committed, nobody joins
         "group.protocol": "classic",
         "session.timeout.ms": 45_000,
+        "max.poll.interval.ms": 300_000,  # the group's own may be shorter than this session, which the client refuses
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "latest",  # of a topic that was made again: what is old is of no use
