@@ -12,7 +12,8 @@ that is read from changing anything meanwhile ends by itself.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -71,7 +72,8 @@ class WouldLose(RebuildRefused):
 
 
 class TooFarBehind(RebuildRefused):
-    """The other generation did not get behind the end of the log in time; it may be tried again."""
+    """The other generation did not get behind the end of the log in time, or transactions of either last too long; it
+    may be tried again."""
 
 
 def switch(
@@ -96,18 +98,19 @@ def switch(
     Raises:
         WouldLose: see there; with `accept` it is only counted.
         TooFarBehind: see there.
-        RebuildRefused: the pointer was moved by somebody else.
+        RebuildRefused: the generation that was to be replaced is not read (any more).
         TopicError: the cluster refuses, or does not answer.
         psycopg.Error: the database does.
     """
     group = wanted.old.group
     _check(settings, connection, wanted)  # before anything stands still
-    _freeze(connection, group, seconds)
+    _freeze(connection, wanted, seconds)
+    deadline = SYSTEM.monotonic() + seconds
     try:
         tell(f"generation {wanted.old.number} stands still")
-        _await_end(settings, connection, wanted, SYSTEM.monotonic() + seconds)
+        _await_end(settings, connection, wanted, deadline)
         lost = _check(settings, connection, wanted)
-        return _move(connection, wanted, len(lost))
+        return _move(connection, wanted, len(lost), deadline)
     finally:
         # By then the pointer may have moved, which has done it; or the connection is gone, and it ends by itself.
         if not connection.closed:
@@ -121,9 +124,24 @@ def _check(settings: Settings, connection: psycopg.Connection, wanted: Wanted) -
     return found
 
 
-def _freeze(connection: psycopg.Connection, group: str, seconds: float) -> None:
-    with connection.transaction():
-        run(connection, generations.hold_pointer(group))
+@contextmanager
+def _holding(connection: psycopg.Connection, group: str, seconds: float) -> Iterator[None]:
+    """A transaction that holds the pointer. A handler that never ends must not have all others wait for it."""
+    try:
+        with connection.transaction():
+            run(connection, generations.hold_pointer(group, seconds))
+            yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise TooFarBehind(
+            f"group {group}: its transactions did not end within {seconds:.0f} s; nothing was switched"
+        ) from error
+
+
+def _freeze(connection: psycopg.Connection, wanted: Wanted, seconds: float) -> None:
+    group, number = wanted.old.group, wanted.old.number
+    with _holding(connection, group, seconds):
+        if run(connection, generations.active(group)) != number:  # and what is read instead must not stand still
+            raise RebuildRefused(f"group {group}: generation {number} is not read any more; nothing was switched")
         run(connection, generations.freeze(group, seconds))
 
 
@@ -139,11 +157,10 @@ def _await_end(settings: Settings, connection: psycopg.Connection, wanted: Wante
         time.sleep(_LOOK_SECONDS)
 
 
-def _move(connection: psycopg.Connection, wanted: Wanted, accepted: int) -> Switch:
+def _move(connection: psycopg.Connection, wanted: Wanted, accepted: int, deadline: float) -> Switch:
     old, new = wanted.old, wanted.new
     made = Switch(UUID(str(uuid7())), old.group, old.number, new.number, wanted.who, wanted.why, accepted)
-    with connection.transaction():
-        run(connection, generations.hold_pointer(old.group))
+    with _holding(connection, old.group, max(0.001, deadline - SYSTEM.monotonic())):
         if not run(connection, generations.move(old.group, old.number, new.number)):
             raise TooFarBehind(
                 f"group {old.group}: generation {old.number} is not read any more, or did not stand still long enough;"

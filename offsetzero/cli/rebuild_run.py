@@ -22,7 +22,7 @@ from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.history import missing
 from offsetzero.settings import Settings
-from offsetzero.store import replays, switches
+from offsetzero.store import generations, replays, switches
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Connection
 from offsetzero.store.generations import Known
@@ -119,11 +119,17 @@ class Rebuild:
         """Be the only one, and make the tables where they are not made yet.
 
         Raises:
-            RebuildRefused: somebody else rebuilds the group.
+            RebuildRefused: somebody else rebuilds the group, or has done so since it was planned.
             ConfigurationError: the SQL of its projection is refused.
         """
         beginning.only_one(self.connection, self.group.name)
         self._alone = True
+        now = self.plan(back=plan.back)
+        if (now.read, now.target) != (plan.read, plan.target):
+            raise RebuildRefused(
+                f"group {self.group.name}: another rebuild of it has changed its generations meanwhile; give the"
+                " command again"
+            )
         if plan.target is not None:
             return Generation(self.group.name, plan.target.number)
         return beginning.begin(self.connection, self.group)
@@ -164,11 +170,14 @@ class Rebuild:
         """
         old = Generation(self.group.name, plan.read.number)
         wanted = Wanted(old, generation, self.topics, self.tiers, who, why, accept)
-        pause = 1.0
+        pause, is_unclear = 1.0, False
         while True:
             members.check()
             begun = SYSTEM.monotonic()
             try:
+                if is_unclear and run(self.connection, generations.active(self.group.name)) == generation.number:
+                    self._say(f"Generation {generation.number} of {self.group.name} is read now.")
+                    return
                 made = switching.switch(self._settings, self.connection, wanted, lambda text: None)
             except TooFarBehind as error:
                 self._say(f"{error}; tried again in {pause:.0f} s")
@@ -176,6 +185,7 @@ class Rebuild:
                 if isinstance(error, psycopg.Error) and not is_away(error):
                     raise
                 self._say(f"{str(error).strip()}; tried again in {pause:.0f} s")
+                is_unclear = True  # the pointer may have moved, and the answer be lost
                 self._reconnect()
             else:
                 accepted = f", {made.accepted:,} events are missing in it" if made.accepted else ""

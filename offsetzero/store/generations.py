@@ -149,8 +149,19 @@ def next_number(group: str) -> Script[int]:
     return int(rows[0][0])
 
 
-def hold_pointer(group: str) -> Script[None]:
-    """Wait for the transactions of all generations, and keep others from beginning until this one ends."""
+def hold_pointer(group: str, seconds: float = 0.0) -> Script[None]:
+    """Wait for the transactions of all generations, and keep others from beginning until this one ends.
+
+    Args:
+        group: its name.
+        seconds: how long to wait for any lock in this transaction, at least a millisecond; 0 for ever. Who begins a
+            transaction meanwhile waits behind it: PostgreSQL lets nobody pass.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: they last longer.
+    """
+    if seconds:
+        yield "SELECT set_config('lock_timeout', %s, true)", (f"{max(1, int(seconds * 1000))}ms",)
     yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, group)
 
 

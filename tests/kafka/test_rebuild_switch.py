@@ -1,0 +1,110 @@
+"""The switch between two generations of a projection, where something comes between."""
+
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from offsetzero import ConsumerGroup, DocumentUploaded, Projection
+from offsetzero.cli.rebuild_members import Members
+from offsetzero.cli.rebuild_run import Rebuild
+from offsetzero.consumers.projection import make_tables
+from offsetzero.consumers.rebuilding import switching
+from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
+from offsetzero.errors import RebuildRefused
+from offsetzero.generation import Generation
+from offsetzero.settings import Settings
+from offsetzero.store import generations
+from offsetzero.store.script import run
+
+NAMES = Projection("CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)")
+OLD, NEW = Generation("names"), Generation("names", 2)
+WANTED = Wanted(OLD, NEW, ["documents"], [], "a test", "a test")
+
+pytestmark = pytest.mark.usefixtures("topics", "two")
+
+
+@pytest.fixture
+def two(database: psycopg.Connection) -> None:
+    """Two generations that have read all there is, which is nothing; the first is read."""
+    for generation in (OLD, NEW):
+        with database.transaction():
+            make_tables(database, generation, NAMES)
+
+
+@pytest.fixture
+def rebuild(settings: Settings) -> "Rebuild":
+    group = ConsumerGroup("names", projection=NAMES)
+    group.handler(DocumentUploaded)(lambda event, ctx: None)
+    return Rebuild(settings, group, "mine:names", lambda text: None)
+
+
+def frozen(database: psycopg.Connection) -> object:
+    row = database.execute("SELECT frozen_until FROM group_pointers").fetchone()
+    return row and row[0]
+
+
+def switch(settings: Settings, database: psycopg.Connection, seconds: float = 20.0) -> None:
+    switching.switch(settings, database, WANTED, lambda text: None, seconds)
+
+
+def test_a_handler_that_does_not_end_holds_up_the_switch_and_the_other_transactions_for_a_bounded_time(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    url = settings.database_url.get_secret_value()
+    with psycopg.connect(url) as handler, psycopg.connect(url, autocommit=True) as other:
+        run(handler, generations.enter(OLD))
+        begun = time.monotonic()
+        with pytest.raises(TooFarBehind, match="did not end within 1 s"):
+            switch(settings, database, 1.0)
+        assert time.monotonic() - begun < 15
+        other.execute("SET lock_timeout = '5s'")
+        standing = run(other, generations.enter(OLD))
+        assert standing is not None
+        assert (standing.is_read, standing.is_frozen) == (True, False)
+    switch(settings, database)
+    assert run(database, generations.active("names")) == 2
+
+
+def test_what_is_read_instead_does_not_stand_still(settings: Settings, database: psycopg.Connection) -> None:
+    switch(settings, database)
+    with pytest.raises(RebuildRefused, match="generation 1 is not read any more") as refused:
+        switch(settings, database)
+    assert not isinstance(refused.value, TooFarBehind), "it would be tried again for ever"
+    assert frozen(database) is None
+
+
+def test_a_rebuild_that_another_one_has_overtaken_changes_nothing(
+    settings: Settings, database: psycopg.Connection, rebuild: Rebuild
+) -> None:
+    plan = rebuild.plan(back=False)
+    switch(settings, database)
+    with pytest.raises(RebuildRefused, match="another rebuild of it has changed its generations"):
+        rebuild.begin(plan)
+    rebuild.close()
+    assert run(database, generations.numbers("names")) == [1, 2]
+
+
+def test_a_switch_of_which_the_answer_is_lost_is_done_once(
+    database: psycopg.Connection, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has committed, and the connection breaks before it can say so."""
+    move: Callable[..., object] = switching._move
+    moved = []
+
+    def breaks(connection: psycopg.Connection, *given: object) -> object:
+        moved.append(move(connection, *given))
+        database.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        return connection.execute("SELECT 1")
+
+    monkeypatch.setattr(switching, "_move", breaks)
+    said: list[str] = []
+    rebuild._say = said.append
+    plan = rebuild.plan(back=False)
+    rebuild.switch(plan, rebuild.begin(plan), Members("mine:names", NEW, 0), "a test", "a test", accept=False)
+    rebuild.close()
+    assert said[-1] == "Generation 2 of names is read now."
+    assert len(moved) == 1
+    assert database.execute("SELECT from_generation, to_generation FROM group_switches").fetchall() == [(1, 2)]
+    assert frozen(database) is None
