@@ -45,6 +45,7 @@ _MAP = {
     "new": _Entry("new:app", "Write a group of your own, and its test", _GROUPS),
     "replay": _Entry("replay:replay", "Let a group read part of the log once more", _GROUPS),
     "rebuild": _Entry("rebuild:rebuild", "Make a projection anew beside the one that is read, and switch", _GROUPS),
+    "diff": _Entry("diff:diff", "What differs between two generations of a projection", _GROUPS),
     "dlq": _Entry("dlq:app", "Dead letters: list, groups, show, export; edit, redrive, discard, audit", _GROUPS),
 }
 _HELP = """An event-log pipeline on Apache Kafka.

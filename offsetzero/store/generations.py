@@ -90,6 +90,20 @@ def read(group: str) -> Script[int]:
     return int(rows[0][0])
 
 
+def keep(generation: Generation) -> Script[None]:
+    """Have a generation not dropped until the connection ends; for one that is in autocommit.
+
+    Not in the transaction that reads it: a wait for a drop would be part of that, and its snapshot older than the drop.
+    """
+    yield "SELECT pg_advisory_lock_shared(%s, hashtext(%s))", (READERS, generation.schema)
+
+
+def groups() -> Script[list[str]]:
+    """The groups that have generations."""
+    rows = yield "SELECT group_name FROM group_pointers ORDER BY 1", ()
+    return [row[0] for row in rows]
+
+
 def active(group: str) -> Script[int | None]:
     """The generation that is read; None when there is none yet."""
     rows = yield "SELECT generation FROM group_pointers WHERE group_name = %s", (group,)
