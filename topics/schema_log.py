@@ -73,6 +73,9 @@ class SchemaLog:
     def publish(self, schemas: Iterable[AvroSchema]) -> int:
         """Add to the topic those schemas that it has not got, and wait until the broker has them.
 
+        Of those with one fingerprint the last one counts: they differ in what a reader of its data need not know, such
+        as defaults, which the fingerprint leaves out.
+
         Returns:
             How many were added.
 
@@ -80,7 +83,8 @@ class SchemaLog:
             PublishError: the broker did not take one.
             SchemasUnavailable: the topic could not be read.
         """
-        missing = [schema for schema in schemas if self.find(schema.fingerprint) != schema.text]
+        last = {schema.fingerprint: schema for schema in schemas}
+        missing = [schema for schema in last.values() if self.find(schema.fingerprint) != schema.text]
         if not missing:
             return 0
         refused: list[KafkaError] = []
