@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.working import steps
 from offsetzero.generation import Generation
-from offsetzero.store import generations, outbox, withheld
+from offsetzero.store import generations, outbox, runs, withheld
 from offsetzero.store.generations import Standing
 from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.processed import EventIdentity
@@ -50,6 +50,8 @@ def settle(group: ConsumerGroup, generation: Generation, source: str) -> Script[
         return False
     yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (withheld.LOCK, generation.group)
     found = yield from withheld.take(generation, AT_ONCE)
+    if run_ids := sorted({one.step.run_id for one in found if one.step is not None}):
+        yield from runs.lock_all(run_ids)  # in the order in which others take them
     seen: dict[EventIdentity, bool] = {}
     for one in found:
         identity = EventIdentity(generation.group, one.source, one.event_id, generation=generation.number)

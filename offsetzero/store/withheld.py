@@ -2,7 +2,8 @@
 
 The effects of an event happen once for a group, whichever of its generations has them: the one that is read when it
 handles the event; or another, when it is read later and no other has had them by then. That is known by outcomes:
-an event that a generation has applied, and not in silence, has had its effects.
+an event that a generation has applied, and not in silence, has had its effects. One that it has cancelled, and not in
+silence, is to have none.
 """
 
 import json
@@ -55,7 +56,7 @@ class Owed:
 
 _EMITTED = (
     "SELECT EXISTS (SELECT FROM processed_events WHERE group_name = %s AND generation = ANY (%s) AND source = %s"
-    " AND event_id = %s AND outcome = 'applied' AND NOT silent)"
+    " AND event_id = %s AND outcome IN ('applied', 'cancelled') AND NOT silent)"
 )
 _DISCARD = "DELETE FROM withheld_effects WHERE group_name = %s AND generation = %s AND source = %s AND event_id = %s"
 _KEY = "group_name, generation, source, event_id"
@@ -75,12 +76,12 @@ _SPOKEN = (
 _SWEEP = (
     "DELETE FROM withheld_effects w USING processed_events p WHERE w.group_name = %s AND w.generation <> %s"
     " AND p.group_name = w.group_name AND p.generation = %s AND p.source = w.source AND p.event_id = w.event_id"
-    " AND p.outcome = 'applied' AND NOT p.silent"
+    " AND p.outcome IN ('applied', 'cancelled') AND NOT p.silent"
 )
 
 
 def is_done(identity: EventIdentity, others: Sequence[int]) -> Script[bool]:
-    """Whether another generation has had the effects of an event.
+    """Whether another generation has had the effects of an event, or has cancelled it.
 
     Args:
         identity: of the event, in this generation.
