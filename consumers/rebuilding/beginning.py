@@ -1,11 +1,15 @@
 """Which generation a rebuild makes: the one that was begun and is not ready, or one more."""
 
+from collections.abc import Iterable
+
 import psycopg
 
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.projection import make_tables
+from offsetzero.consumers.rebuilding import dropping
 from offsetzero.errors import RebuildRefused
 from offsetzero.generation import Generation
+from offsetzero.settings import Settings
 from offsetzero.store import generations
 from offsetzero.store.generations import Known
 from offsetzero.store.script import run
@@ -42,14 +46,25 @@ def unfinished(found: list[Known]) -> Known | None:
     return next((one for one in reversed(found) if one.read_at is None), None)
 
 
-def begin(connection: psycopg.Connection, group: ConsumerGroup) -> Generation:
+def begin(settings: Settings, connection: psycopg.Connection, group: ConsumerGroup, tiers: Iterable[str]) -> Generation:
     """Make the tables of one more generation, in one transaction.
+
+    What Kafka has under its name goes first: a database that was made anew gives a number a second time, and committed
+    offsets of the first one would have the members begin behind all that they are to read.
+
+    Args:
+        settings: name the cluster.
+        connection: of the only one who rebuilds the group; in autocommit.
+        group: the declaration.
+        tiers: the names of its retry tiers.
 
     Raises:
         ConfigurationError: its SQL is refused.
+        TopicError: the cluster refuses, or does not answer.
     """
     assert group.projection is not None  # noqa: S101 - the caller has looked
+    generation = Generation(group.name, run(connection, generations.next_number(group.name)))
+    dropping.clear(settings, generation, tiers)
     with connection.transaction():
-        generation = Generation(group.name, run(connection, generations.next_number(group.name)))
         make_tables(connection, generation, group.projection)
     return generation

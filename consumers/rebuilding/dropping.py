@@ -56,10 +56,10 @@ def drop(
         generation = Generation(group, number)
         while run(connection, generations.forget(generation, AT_ONCE)):
             pass
-        _clear(settings, generation, tiers)
+        clear(settings, generation, tiers)
 
 
-def _clear(settings: Settings, generation: Generation, tiers: Iterable[str]) -> None:
+def clear(settings: Settings, generation: Generation, tiers: Iterable[str]) -> None:
     """Delete the topics of a generation, and what Kafka holds of its consumer group."""
     names, admin = Names(settings.kafka.namespace), client(settings)
     existing = cluster.partitions(settings)

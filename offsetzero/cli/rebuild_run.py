@@ -132,7 +132,7 @@ class Rebuild:
             )
         if plan.target is not None:
             return Generation(self.group.name, plan.target.number)
-        return beginning.begin(self.connection, self.group)
+        return beginning.begin(self._settings, self.connection, self.group, self.tiers)
 
     def fill(
         self, generation: Generation, members: Members, shown: Callable[[Sight, int], None], *, whole: bool

@@ -19,7 +19,9 @@ from offsetzero.consumers.rebuilding import beginning
 from offsetzero.settings import Settings
 from offsetzero.store import generations
 from offsetzero.store.script import run
-from offsetzero.topics import cluster, lag
+from offsetzero.topics import cluster, lag, offsets
+from offsetzero.topics import names as topic_names
+from offsetzero.topics.admin import client
 from support import wait_until
 
 # Notes names, and publishes an event of each. What it does with some names depends on files of the test: `shaky` fails
@@ -329,6 +331,21 @@ def test_a_rebuild_that_is_stopped_leaves_no_process_and_may_be_abandoned(names:
         names.command("rebuild", "mine:names", "--abandon", status=1)
         names.rebuild()
         assert names.read == 3, "no number is used twice"
+
+
+def test_what_kafka_has_under_the_name_of_a_new_one_is_none_of_its(names: Names) -> None:
+    """Of a database that was lost and made anew: its committed offsets are behind all that is to be read."""
+    names.publish("a", "b")
+    with names.member():
+        names.await_rows(1, {"a", "b"})
+    admin, prefix = client(names.settings), topic_names.Names(names.settings.kafka.namespace)
+    ids = cluster.topic_ids(names.settings, ["documents"])
+    places = [("documents", number) for number in range(6)]
+    ends = offsets.ends(admin, prefix, places, offsets.OffsetSpec.latest())
+    left = {place: offsets.Committed(end, ids["documents"]) for place, end in ends.items()}
+    offsets.alter(admin, prefix, "names.g2", left)
+    names.rebuild()
+    assert names.rows(2) == {"a", "b"}
 
 
 def test_two_rebuilds_of_a_group_do_not_run_at_once(names: Names, settings: Settings) -> None:
