@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.errors import PublishError
+from offsetzero.generation import Generation
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry import redrive_plan
 from offsetzero.retry.dead_letters import DeadLetter, LetterReader
 from offsetzero.store import dead_letter_actions as actions
-from offsetzero.store import processed, runs
+from offsetzero.store import generations, processed, runs
 from offsetzero.store.database import Connection
 from offsetzero.store.dead_letter_actions import Action, Planned
 from offsetzero.store.script import Script, run
@@ -223,12 +224,13 @@ def chunks(letters: Iterable[tuple[Planned, DeadLetter]], most: int) -> Iterator
 
 
 def _prepare(group: str, planned: Sequence[Planned], *, again: bool) -> Script[set[int]]:
-    """Have the steps of their runs wait again; gives the numbers of those that have ended since, sent by a process that
-    could not mark them: what became of them stays.
+    """Have the steps of their runs wait again, where the group's generation ends steps; gives the numbers of those that
+    have ended since, sent by a process that could not mark them: what became of them stays.
 
     The runs are locked first: an outcome is written in one transaction with the end of its step.
     """
-    steps = {one.number: (one.entry.run_id, group) for one in planned if one.entry.run_id is not None}
+    generation = Generation.named(group)
+    steps = {one.number: (one.entry.run_id, generation.group) for one in planned if one.entry.run_id is not None}
     yield from runs.lock_all([run_id for run_id, _ in steps.values()])
     ended = yield from processed.ended(
         group, [(one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) for one in planned]
@@ -236,6 +238,7 @@ def _prepare(group: str, planned: Sequence[Planned], *, again: bool) -> Script[s
     numbers = {
         one.number for one in planned if (one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) in ended
     }
-    if again:
+    read = yield from generations.active(generation.group)
+    if again and read in (None, generation.number):  # another generation ends no step, so it would wait for ever
         yield from runs.requeue_steps([step for number, step in steps.items() if number not in numbers])
     return numbers

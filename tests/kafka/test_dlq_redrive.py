@@ -19,11 +19,12 @@ from kafka.letters import Letter
 from kafka.test_ledger import delete_topic
 
 from offsetzero.clock import SYSTEM
+from offsetzero.generation import Generation
 from offsetzero.retry.dead_letters import LetterReader
 from offsetzero.retry.failures import Bug, Transient
 from offsetzero.settings import Settings
 from offsetzero.store import dead_letter_actions as actions
-from offsetzero.store import processed, runs
+from offsetzero.store import generations, processed, runs
 from offsetzero.store.dead_letters import Place
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
@@ -313,6 +314,24 @@ def test_runs_are_in_work_again(settings: Settings, offsetzero: CommandsHere, da
         "SELECT step, status, attempts, reason FROM run_steps WHERE run_id = %s ORDER BY step", (made["mine"],)
     ).fetchall()
     assert steps == [("audit", "queued", 0, None), ("other", "succeeded", 2, None)]
+
+
+def test_runs_are_in_work_again_where_the_generation_is_read(
+    settings: Settings, offsetzero: CommandsHere, database: psycopg.Connection
+) -> None:
+    """A step has the name of the group, whichever generation ends it; one that is not read ends none."""
+    for generation in (Generation("audit"), Generation("audit", 2)):
+        run(database, generations.add(generation))
+    of = {name: uuid4() for name in ("audit", "audit.g2")}
+    for name, run_id in of.items():
+        run(database, runs.create(run_id, "acme", uuid4(), ["audit"]))
+        run(database, runs.fail_step(run_id, "audit", reason="corrupt", detail="it cannot be read"))
+        letters.write(settings, name, [Letter(0, run_id=run_id)])
+    database.execute("UPDATE group_pointers SET generation = 2 WHERE group_name = 'audit'")
+    for name in of:
+        offsetzero("dlq", "redrive", name, "--all", "--why", "again")
+    found = dict(database.execute("SELECT id, status FROM runs").fetchall())
+    assert {name: found[run_id] for name, run_id in of.items()} == {"audit": "failed", "audit.g2": "queued"}
 
 
 def test_a_letter_whose_mark_was_lost_is_not_sent_once_its_event_has_ended(
