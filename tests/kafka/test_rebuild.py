@@ -24,6 +24,8 @@ from offsetzero.topics import names as topic_names
 from offsetzero.topics.admin import client
 from support import wait_until
 
+pytestmark = pytest.mark.timeout(300)  # each starts a dozen processes
+
 # Notes names, and publishes an event of each. What it does with some names depends on files of the test: `shaky` fails
 # while there is `broken`, `bad` is dead-lettered while there is `poison`.
 GROUP = """
