@@ -39,7 +39,9 @@ class Projection:
     tables: str
 
 
-def open_generation(connection: Connection, group: str, projection: Projection, number: int | None) -> Generation:
+def open_generation(
+    connection: Connection, group: str, projection: Projection, number: int | None, *, follows: bool = True
+) -> Generation:
     """The generation of a group that a member works for; a new group's first one is made. In a transaction.
 
     Args:
@@ -47,6 +49,7 @@ def open_generation(connection: Connection, group: str, projection: Projection, 
         group: its name.
         projection: its tables.
         number: of the generation; None for the one that is read.
+        follows: the member reads all that comes; one with a name has none of these.
 
     Raises:
         ConfigurationError: there is no such generation, or its tables cannot be made.
@@ -60,6 +63,12 @@ def open_generation(connection: Connection, group: str, projection: Projection, 
             f"group {group}: there is no generation {number}; there {_are(known)}"
             if known
             else f"group {group}: it has no generation yet; run it without --generation to make the first"
+        )
+    named = next((one for one in run(connection, generations.known(group)) if one.number == number and one.name), None)
+    if follows and named is not None:
+        raise ConfigurationError(
+            f"group {group}: generation {number}, {named.name}, is what there was at {named.until:%Y-%m-%d %H:%M:%SZ};"
+            " it has no members"
         )
     return Generation(group, number)
 

@@ -83,6 +83,8 @@ class GroupRuntime:
         SchemaError: a handled event has no Avro form.
     """
 
+    _follows = True  # what comes after what is in the log now
+
     def __init__(
         self,
         group: ConsumerGroup,
@@ -310,7 +312,9 @@ class GroupRuntime:
             return
         with self._resources.pool(1, group.name) as connections, connections.connection() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
-            self._generation = open_generation(connection, group.name, group.projection, self._number)
+            self._generation = open_generation(
+                connection, group.name, group.projection, self._number, follows=self._follows
+            )
             if self._generation.number > 1:  # the first has been told by a redrive
                 self._amendments = run(connection, amendments.of_group(group.name))
         self._fence = GenerationFence(self._generation, self._crashed)

@@ -1,6 +1,7 @@
 """Which generation a rebuild makes: the one that was begun and is not ready, or one more."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import psycopg
 
@@ -42,11 +43,18 @@ def known(connection: psycopg.Connection, group: str) -> list[Known]:
 
 
 def unfinished(found: list[Known]) -> Known | None:
-    """The one that was begun and was never read."""
-    return next((one for one in reversed(found) if one.read_at is None), None)
+    """The one that was begun and was never read; one with a name is not meant to be."""
+    return next((one for one in reversed(found) if one.read_at is None and one.name is None), None)
 
 
-def begin(settings: Settings, connection: psycopg.Connection, group: ConsumerGroup, tiers: Iterable[str]) -> Generation:
+def begin(
+    settings: Settings,
+    connection: psycopg.Connection,
+    group: ConsumerGroup,
+    tiers: Iterable[str],
+    name: str | None = None,
+    until: datetime | None = None,
+) -> Generation:
     """Make the tables of one more generation, in one transaction.
 
     What Kafka has under its name goes first: a database that was made anew gives a number a second time, and committed
@@ -57,6 +65,8 @@ def begin(settings: Settings, connection: psycopg.Connection, group: ConsumerGro
         connection: of the only one who rebuilds the group; in autocommit.
         group: the declaration.
         tiers: the names of its retry tiers.
+        name: of one to look at, which is never read.
+        until: the time up to which that has the log.
 
     Raises:
         ConfigurationError: its SQL is refused.
@@ -67,4 +77,6 @@ def begin(settings: Settings, connection: psycopg.Connection, group: ConsumerGro
     dropping.clear(settings, generation, tiers)
     with connection.transaction():
         make_tables(connection, generation, group.projection)
+        if name is not None and until is not None:
+            run(connection, generations.call(generation, name, until))
     return generation

@@ -21,12 +21,16 @@ def withhold(
 ) -> Script[None]:
     """Keep what an event would do besides the tables, in its transaction; nothing when another has done it.
 
+    A generation with a name, which is never read, keeps nothing.
+
     Args:
         identity: of the event, in a generation that is not read.
         step: how the group's step of a run would end.
         rows: what would be published.
         standing: of the generation.
     """
+    if standing.is_named:
+        return
     if (step is not None or rows) and not (yield from withheld.is_done(identity, standing.others)):
         yield from withheld.put(identity, step, rows)
 

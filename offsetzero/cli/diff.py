@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from offsetzero.generation import Generation
     from offsetzero.store.comparison import Comparison
     from offsetzero.store.database import Connection
     from offsetzero.store.differences import Difference, Summary
+    from offsetzero.store.generations import Known
 
 EXIT_DIFFERS = 3
 """They differ. Not 1 and 2, as of `diff`: those are errors, and options that do not exist, of all commands."""
@@ -24,7 +24,7 @@ MAX_VALUE = 60
 
 def diff(
     name: Annotated[str, typer.Argument(metavar="GROUP", help="A projection: indexer, catalogue, package.module:name")],
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A generation: its number.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A generation: its number, or its name.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Another one.")],
     limit: Annotated[int, typer.Option("--limit", min=0, help="Rows that are shown of each table.")] = 20,
     leave_out: Annotated[
@@ -44,7 +44,7 @@ def diff(
 
     Exit status: 0 when nothing differs, 3 when something does, 1 for an error.
 
-    Example: offsetzero diff indexer 1 2 --except language
+    Example: offsetzero diff indexer before-the-incident 2 --except language
     """
     import psycopg
 
@@ -81,37 +81,49 @@ def diff(
 
 
 @dataclass(frozen=True, slots=True)
+class _One:
+    """A generation, as it was asked for."""
+
+    shown: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Both:
-    old: "Generation"
-    new: "Generation"
+    old: _One
+    new: _One
 
 
-def _kept(connection: "Connection", group: str, wanted: Sequence[str]) -> "list[Generation]":
+def _kept(connection: "Connection", group: str, wanted: Sequence[str]) -> list[_One]:
     """The generations that are asked for; they are not dropped while the connection lives."""
     from offsetzero.errors import ConfigurationError
     from offsetzero.generation import Generation
     from offsetzero.store import generations
     from offsetzero.store.script import run
 
-    kept = [Generation(group, int(one)) if one.isascii() and one.isdecimal() else None for one in wanted]
-    for one in kept:
-        if one is not None:
-            run(connection, generations.keep(one))
-    there = run(connection, generations.numbers(group))
-    if not there:
+    for number in {one.number for one in run(connection, generations.known(group)) if _asked(one) & set(wanted)}:
+        run(connection, generations.keep(Generation(group, number)))
+    known = run(connection, generations.known(group))  # one of them may have been dropped before that
+    if not known:
         others = ", ".join(run(connection, generations.groups())) or "none"
         raise ConfigurationError(f"group {group}: it has no generations in this database; groups that have: {others}")
-    found = [one for one in kept if one is not None and one.number in there]
-    if len(found) < len(wanted):
-        raise ConfigurationError(
-            [
-                f"group {group}: there is no generation {given}; there {'is' if len(there) == 1 else 'are'}"
-                f" {', '.join(map(str, there))}"
-                for given, one in zip(wanted, kept, strict=True)
-                if one not in found
-            ]
-        )
-    return found
+    there = {asked: one for one in known for asked in _asked(one)}
+    shown = ", ".join(f"{one.number} ({one.name})" if one.name else str(one.number) for one in known)
+    if problems := [
+        f"group {group}: there is no generation {given}; there {'is' if len(known) == 1 else 'are'} {shown}"
+        for given in wanted
+        if given not in there
+    ]:
+        raise ConfigurationError(problems)
+    for given in wanted:
+        if there[given].name is not None and there[given].filled_at is None:
+            print(f"Generation {given} is not whole: what made it was interrupted, or is at work.", file=sys.stderr)
+    return [_One(given, Generation(group, there[given].number).schema) for given in wanted]
+
+
+def _asked(one: "Known") -> set[str]:
+    """What a generation may be asked for by."""
+    return {str(one.number), *([one.name] if one.name is not None else [])}
 
 
 def _check(leave_out: Sequence[str], columns: set[str]) -> None:
@@ -169,7 +181,7 @@ def _as_text(connection: "Connection", both: _Both, comparison: "Comparison", li
 
 
 def _told(comparison: "Comparison", total: "Summary", both: _Both) -> str:
-    old, new = both.old.number, both.new.number
+    old, new = both.old.shown, both.new.shown
     if comparison.only is not None:
         from offsetzero.store.comparison import ONLY_OLD
 

@@ -44,6 +44,13 @@ def rebuild(
         bool, typer.Option("--prune", help="Drop those that were read before, and all that is theirs.")
     ] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Drop the one that was begun and was never read.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Only make what it was at this time, to be looked at: an ISO time, or -2h."),
+    ] = None,
+    called: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Of the one that --until makes, or that --prune drops.")
+    ] = None,
     why: Why = "",
     who: Who = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
@@ -66,12 +73,16 @@ def rebuild(
 
     chosen = [option for option, on in (("--rollback", rollback), ("--prune", prune), ("--abandon", abandon)) if on]
     problems = []
+    if until is not None and (chosen or not switch or accept or processes is not None):
+        problems.append("--until: of the others it takes --as and --yes alone")
+    if called is not None and until is None and not prune:
+        problems.append("--as: it is the name of what --until makes, or --prune drops")
     if len(chosen) > 1:
         problems.append(f"{' and '.join(chosen)} do not go together")
-    if yes and switch and not (why.strip() or prune or abandon):
+    if yes and switch and not (why.strip() or prune or abandon or until is not None):
         problems.append("--why: say why; it is kept with who and when")
     if name in rebuild_others.KNOWN:
-        if chosen or not switch or accept or processes is not None:
+        if chosen or not switch or accept or processes is not None or until is not None:
             problems.append(f"group {name}: it has no generations: of the options it takes --yes alone")
         if problems := [one for one in problems if not one.startswith("--why")]:
             raise ConfigurationError(problems)
@@ -88,8 +99,13 @@ def rebuild(
     config = settings.load(needs=frozenset({"kafka", "database"}))
     one = Rebuild(config, group, name, _say)
     try:
-        if prune or abandon:
-            _drop(config, one, abandoned=abandon, yes=yes)
+        if until is not None:
+            from offsetzero.cli import rebuild_until
+
+            at = rebuild_until.read_time(until)
+            rebuild_until.make(config, one, at, rebuild_until.read_name(called, at), yes=yes)
+        elif prune or abandon:
+            _drop(config, one, called, abandoned=abandon, yes=yes)
         else:
             _make(one, _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who)), yes=yes)
     except KeyboardInterrupt:
@@ -178,12 +194,15 @@ def _list(error: "WouldLose") -> None:
     _say(f"{error}. Mend and redrive them there, and give the same command again; or go on without them with --accept.")
 
 
-def _drop(config: "Settings", one: "Rebuild", *, abandoned: bool, yes: bool) -> None:
+def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: bool, yes: bool) -> None:
+    from offsetzero.cli import rebuild_until
     from offsetzero.consumers.rebuilding import beginning, dropping
     from offsetzero.errors import RebuildRefused
 
     found = beginning.known(one.connection, one.group.name)
-    if abandoned:
+    if called is not None:
+        numbers = [rebuild_until.named(one, called).number]
+    elif abandoned:
         unfinished = beginning.unfinished(found)
         if unfinished is None:
             raise RebuildRefused(f"group {one.group.name}: no generation was begun and never read")

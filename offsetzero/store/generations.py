@@ -27,12 +27,14 @@ class Standing:
         others: the numbers of all others that there have ever been.
         is_frozen: it is read, and is to change nothing for a moment.
         owes: it is read, and something that it has withheld before is still to be done.
+        is_named: it was made to be looked at, and will never be read: it has no effects, not later either.
     """
 
     is_read: bool
     others: Sequence[int] = ()
     is_frozen: bool = False
     owes: bool = False
+    is_named: bool = False
 
 
 ALONE = Standing(is_read=True)
@@ -45,7 +47,7 @@ _STANDING = (
     " AND o.generation <> g.generation),"
     " p.generation = g.generation AND coalesce(p.frozen_until > clock_timestamp(), false),"
     " p.generation = g.generation AND EXISTS (SELECT FROM withheld_effects w WHERE w.group_name = g.group_name"
-    " AND w.generation = g.generation)"
+    " AND w.generation = g.generation), g.name IS NOT NULL"
     " FROM group_generations g JOIN group_pointers p USING (group_name)"
     " WHERE g.group_name = %s AND g.generation = %s AND g.dropped_at IS NULL"
 )
@@ -136,22 +138,52 @@ def add(generation: Generation) -> Script[None]:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A generation that exists. `read_at` is when it was first read: None for one that is still being made."""
+    """A generation that exists.
+
+    Attributes:
+        number: its own.
+        created_at: when it was begun.
+        read_at: when it was first read: None for one that is still being made, and for one with a name.
+        is_read: whether it is the one that is read.
+        name: of one that was made to be looked at.
+        until: the time up to which that has the log.
+        filled_at: when it was whole; None while it is not.
+    """
 
     number: int
     created_at: datetime
     read_at: datetime | None
     is_read: bool
+    name: str | None = None
+    until: datetime | None = None
+    filled_at: datetime | None = None
 
 
 def known(group: str) -> Script[list[Known]]:
     """Those that exist, in their order."""
     rows = yield (
-        "SELECT g.generation, g.created_at, g.read_at, g.generation = p.generation FROM group_generations g"
+        "SELECT g.generation, g.created_at, g.read_at, g.generation = p.generation, g.name, g.until, g.filled_at"
+        " FROM group_generations g"
         " JOIN group_pointers p USING (group_name) WHERE g.group_name = %s AND g.dropped_at IS NULL ORDER BY 1",
         (group,),
     )
     return [Known(*row) for row in rows]
+
+
+def call(generation: Generation, name: str, until: datetime) -> Script[None]:
+    """Have a generation be one to look at, in the transaction that makes it."""
+    yield (
+        "UPDATE group_generations SET name = %s, until = %s WHERE group_name = %s AND generation = %s",
+        (name, until, generation.group, generation.number),
+    )
+
+
+def filled(generation: Generation) -> Script[None]:
+    """Write down that one with a name is whole."""
+    yield (
+        "UPDATE group_generations SET filled_at = now() WHERE group_name = %s AND generation = %s",
+        (generation.group, generation.number),
+    )
 
 
 def next_number(group: str) -> Script[int]:

@@ -175,7 +175,11 @@ group_generations = Table(
     Column("created_at", _Time, nullable=False, server_default=_NOW),
     Column("read_at", _Time),
     Column("dropped_at", _Time),
+    Column("name", Text),
+    Column("until", _Time),
+    Column("filled_at", _Time),
     PrimaryKeyConstraint("group_name", "generation"),
+    Index("uq_group_generations_name", "group_name", "name", unique=True, postgresql_where=text("dropped_at IS NULL")),
 )
 group_pointers = Table(
     "group_pointers",

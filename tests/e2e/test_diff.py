@@ -199,7 +199,7 @@ def test_both_are_seen_at_one_moment_and_a_drop_waits(made: Generations) -> None
     tables = "CREATE TABLE t (id int PRIMARY KEY)"
     made.make(1, tables, "t VALUES (1)")
     made.make(2, tables, "t VALUES (1)")
-    with psycopg.connect(made.url) as writer, psycopg.connect(made.url) as dropper:
+    with psycopg.connect(made.url) as dropper, psycopg.connect(made.url) as writer:
         writer.execute("LOCK TABLE sizes_g1.t, sizes_g2.t IN ACCESS EXCLUSIVE MODE")
         command = made.command.in_process_of_its_own.start("diff", "sizes", "1", "2")
         made.await_lock("relation")
