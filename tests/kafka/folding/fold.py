@@ -1,0 +1,122 @@
+"""What is published, and what a projection must be: the fold of design section 9, in plain Python."""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+SPECIAL = {"open": 3, "discard": 3, "mended": 4, "stubborn": 3, "edit": 2, "stuck": 6}
+"""How many events of each have a document of their own, for the smallest log."""
+DEAD = frozenset({"open", "discard", "mended", "stubborn", "edit"})
+
+
+class Made(NamedTuple):
+    """An event; `name` is None for a deletion. `trouble` is what befalls it."""
+
+    event_id: UUID
+    document_id: UUID
+    tenant_id: str
+    name: str | None
+    trouble: str = ""
+
+
+class Source:
+    """Makes events of documents, of which a few come twice, and some fail.
+
+    Args:
+        seed: what is made follows from it.
+        documents: how many ordinary ones there are.
+    """
+
+    def __init__(self, seed: int, documents: int) -> None:
+        self._dice = random.Random(seed)
+        self._documents = [self._id() for _ in range(documents)]
+        self._made: list[Made] = []
+        self.prefix = "n"
+        """Of the names."""
+
+    def ordinary(self, count: int, troubles: Sequence[str]) -> Iterator[Made]:
+        """Uploads, deletions and repeats; two of a hundred uploads have one of the troubles, and often a follower."""
+        dice, follows = self._dice, None
+        for _ in range(count):
+            if self._made and dice.random() < 0.03:
+                yield dice.choice(self._made)
+                continue
+            document = follows or dice.choice(self._documents)
+            trouble = dice.choice(troubles) if troubles and dice.random() < 0.02 else ""
+            one = self._event(document, trouble, deletes=not trouble and dice.random() < 0.2)
+            follows = document if trouble and dice.random() < 0.7 else None
+            self._made.append(one)
+            yield one
+
+    def special(self, times: int, *, holds: bool) -> list[list[Made]]:
+        """Documents with one event that is dead-lettered, or waits for long: one before, it, and often two after it.
+
+        What is redriven comes in its turn only where a dead letter holds its key up; elsewhere it is the last of its
+        document. One that stays dead is the last where it would hold up others for ever.
+        """
+        made = []
+        for trouble, count in SPECIAL.items():
+            ends = trouble == "open" if holds else trouble in ("mended", "stubborn", "edit")
+            for _ in range(count * times):
+                document = self._id()
+                names = ["", trouble, *([] if ends else ["", ""])]
+                made.append([self._event(document, one) for one in names])
+        return made
+
+    def _event(self, document: UUID, trouble: str, *, deletes: bool = False) -> Made:
+        name = None if deletes else f"{self.prefix}{len(self._made)}-{self._dice.randrange(10**9)} {trouble}".rstrip()
+        return Made(self._id(), document, f"tenant-{document.int % 20}", name, trouble)
+
+    def _id(self) -> UUID:
+        return UUID(int=self._dice.getrandbits(128), version=4)
+
+
+def firsts(log: Iterable[Made]) -> Iterator[Made]:
+    """The first occurrence of each event."""
+    seen = set()
+    for one in log:
+        if one.event_id not in seen:
+            seen.add(one.event_id)
+            yield one
+
+
+def edited(one: Made) -> Made:
+    """As operators have changed it."""
+    return one._replace(name="good") if one.trouble == "edit" else one
+
+
+class Fold:
+    """Rows of a projection.
+
+    Args:
+        log: in the order of offsets within a partition.
+        without: what is left out: the troubles of the events.
+    """
+
+    def __init__(self, log: Iterable[Made], without: Collection[str]) -> None:
+        self.docs: dict[UUID, tuple[int, str | None, str]] = {}
+        uploads: Counter[str] = Counter()
+        deletes: Counter[str] = Counter()
+        self.applied: set[UUID] = set()
+        for one in map(edited, firsts(log)):
+            if one.trouble in without:
+                continue
+            self.applied.add(one.event_id)
+            version, _, trail = self.docs.get(one.document_id, (0, None, ""))
+            trail = hashlib.md5(f"{trail}|{one.name}".encode()).hexdigest()  # noqa: S324
+            self.docs[one.document_id] = version + 1, one.name, trail
+            (deletes if one.name is None else uploads)[one.tenant_id] += 1
+        self.counts = {one: (uploads[one], deletes[one]) for one in {*uploads, *deletes}}
+
+
+def before_stuck(log: Iterable[Made]) -> Iterator[Made]:
+    """Without what waits, and what waits behind it."""
+    waits = set()
+    for one in firsts(log):
+        if one.trouble == "stuck":
+            waits.add(one.document_id)
+        if one.document_id not in waits:
+            yield one

@@ -1,0 +1,104 @@
+"""A projection whose rows show what was applied, in which order; run by processes, from a copy in their folder.
+
+The second word of an event's name says what happens to it: `once` and `twice` fail so often, `late` once and `stuck`
+for an hour in generation 1, `open`, `discard` and `edit` are poison until the name is changed, `stubborn` until it is
+redriven, and `mended` while there is a file `poison`.
+"""
+
+import hashlib
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from offsetzero import ConsumerGroup, DocumentDeleted, DocumentUploaded, Projection, RunSucceeded
+from offsetzero.clock import SYSTEM
+from offsetzero.retry.failures import Poison, Retry, Transient
+from offsetzero.retry.policy import Tier
+
+TABLES = """
+CREATE TABLE docs (document_id uuid PRIMARY KEY, version bigint NOT NULL, name text, trail text NOT NULL);
+CREATE TABLE counts (tenant_id text PRIMARY KEY, uploads bigint NOT NULL, deletes bigint NOT NULL);
+"""
+HOLDS = os.environ.get("SHELF_ON_DEAD_LETTER") == "hold"
+shelf = ConsumerGroup(
+    "shelf",
+    concurrency=8,
+    tiers=[Tier("retry-1m", 0.3), Tier("retry-10m", 0.6)],
+    on_dead_letter="hold" if HOLDS else "release",
+    projection=Projection(TABLES),
+)
+
+
+def note(events: list[Any], contexts: list[Any], connection: Any) -> None:
+    """Apply events in one transaction, and publish an event of each."""
+    generation = connection.execute("SELECT current_schema()").fetchone()[0]
+    is_live = any(getattr(event, "name", "").startswith("live") for event in events)
+    if is_live and generation != "shelf_g1" and Path("slow").exists():
+        time.sleep(0.1)  # the new one stays behind the old one
+    for event, ctx in zip(events, contexts, strict=True):
+        refuse(event, ctx, generation)
+    ids = sorted({event.document_id for event in events})
+    found = connection.execute("SELECT document_id, version, trail FROM docs WHERE document_id = ANY (%s)", (ids,))
+    docs = {row[0]: (row[1], None, row[2]) for row in found}
+    uploads: Counter[str] = Counter()
+    deletes: Counter[str] = Counter()
+    for event, ctx in zip(events, contexts, strict=True):
+        name = event.name if isinstance(event, DocumentUploaded) else None
+        version, _, trail = docs.get(event.document_id, (0, None, ""))
+        docs[event.document_id] = version + 1, name, hashlib.md5(f"{trail}|{name}".encode()).hexdigest()  # noqa: S324
+        (deletes if name is None else uploads)[event.tenant_id] += 1
+        ctx.publish(
+            RunSucceeded(
+                run_id=event.document_id,
+                tenant_id=event.tenant_id,
+                document_id=event.document_id,
+                finished_at=SYSTEM.now(),
+            )
+        )
+    connection.execute(
+        "INSERT INTO docs SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[])"
+        " ON CONFLICT (document_id) DO UPDATE SET version = excluded.version, name = excluded.name,"
+        " trail = excluded.trail",
+        (list(docs), *([row[at] for row in docs.values()] for at in range(3))),
+    )
+    for tenant in sorted({*uploads, *deletes}):
+        connection.execute(
+            "INSERT INTO counts AS c VALUES (%s, %s, %s) ON CONFLICT (tenant_id) DO UPDATE"
+            " SET uploads = c.uploads + excluded.uploads, deletes = c.deletes + excluded.deletes",
+            (tenant, uploads[tenant], deletes[tenant]),
+        )
+
+
+def refuse(event: Any, ctx: Any, generation: str) -> None:
+    """Fail as the name of the event says."""
+    trouble = event.name.partition(" ")[2] if isinstance(event, DocumentUploaded) else ""
+    if not trouble:
+        return
+    first, is_redriven = generation == "shelf_g1", ctx.handled.hop.redrive_no > 0
+    if ctx.attempt <= {"once": 1, "twice": 2, "late": int(first)}.get(trouble, 0):
+        raise Transient("busy", "as it is called")
+    if trouble == "stuck" and first:
+        raise Retry("stuck", "as it is called", after=3600)
+    if trouble in ("open", "discard", "edit") or (trouble == "mended" and Path("poison").exists()):
+        raise Poison("corrupt", "as it is called")
+    if trouble == "stubborn" and not is_redriven:
+        raise Poison("corrupt", "until it is sent again")
+
+
+if os.environ.get("SHELF_KIND") == "batch":
+
+    @shelf.batch(DocumentUploaded, DocumentDeleted)
+    def note_all(events: Any, ctx: Any) -> None:
+        note(events, ctx.contexts, ctx.connection)
+
+else:
+
+    @shelf.handler(DocumentUploaded)
+    def note_upload(event: DocumentUploaded, ctx: Any) -> None:
+        note([event], [ctx], ctx.connection)
+
+    @shelf.handler(DocumentDeleted)
+    def note_delete(event: DocumentDeleted, ctx: Any) -> None:
+        note([event], [ctx], ctx.connection)
