@@ -152,15 +152,16 @@ def test_other_tables_columns_and_types_are_compared_as_far_as_both_have_them(ma
     made.make(
         1,
         "CREATE TYPE kind AS ENUM ('x', 'y'); CREATE TABLE old_one (a int);"
-        ' CREATE TABLE t (id int PRIMARY KEY, kind kind, code varchar(9) COLLATE "C", place point, gone int)',
-        "t VALUES (1, 'x', '5', '(1,2)', 1), (2, 'y', '6', '(1,2)', 2)",
+        ' CREATE TABLE t (id int PRIMARY KEY, kind kind, code varchar(9) COLLATE "C", place point,'
+        " plain boolean, gone int)",
+        "t VALUES (1, 'x', '5', '(1,2)', NULL, 1), (2, 'y', '6', '(1,2)', NULL, 2)",
         "old_one VALUES (1), (2)",
     )
     made.make(
         2,
         "CREATE TYPE kind AS ENUM ('y', 'x'); CREATE TABLE new_one (a int);"
-        ' CREATE TABLE t (id bigint PRIMARY KEY, kind kind, code integer, place point, "added %" int)',
-        "t VALUES (1, 'x', 5, '(1,2)', 7), (2, 'x', 6, '(1,3)', 7)",
+        ' CREATE TABLE t (id bigint PRIMARY KEY, kind kind, code integer, place point, plain date, "added %" int)',
+        "t VALUES (1, 'x', 5, '(1,2)', NULL, 7), (2, 'x', 6, '(1,3)', NULL, 7)",
     )
     assert made.diff() == [
         "new_one: a table of generation 2 alone, with 0 rows",
