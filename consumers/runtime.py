@@ -315,8 +315,8 @@ class GroupRuntime:
             self._generation = open_generation(
                 connection, group.name, group.projection, self._number, follows=self._follows
             )
-            if self._generation.number > 1:  # the first has been told by a redrive
-                self._amendments = run(connection, amendments.of_group(group.name))
+            # Also for the first: it may be read again after operators have decided about letters of a later one.
+            self._amendments = run(connection, amendments.of_group(group.name))
         self._fence = GenerationFence(self._generation, self._crashed)
 
     def _moved(self, number: int) -> None:

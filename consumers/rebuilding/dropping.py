@@ -54,6 +54,8 @@ def drop(
         tell(f"generation {number} is dropped")
     for number in run(connection, generations.dropped(group)):
         generation = Generation(group, number)
+        with connection.transaction():
+            run(connection, generations.clear(generation))
         while run(connection, generations.forget(generation, AT_ONCE)):
             pass
         clear(settings, generation, tiers)

@@ -250,10 +250,9 @@ def move(group: str, old: int, new: int) -> Script[bool]:
 
 
 def drop(generation: Generation) -> Script[bool]:
-    """Drop a generation that is not read, with its tables; in a transaction. It waits for those who read it.
+    """Have a generation that is not read exist no more; in a transaction, which waits for those who read it.
 
-    What remains are its outcomes: those that are not silent tell which effects there have been; the others may be
-    taken out with `forget`.
+    `clear` takes out what it had, in another one: for that tables are locked, and meanwhile nobody else is to wait.
 
     Returns:
         False when it is read, and nothing was changed.
@@ -264,12 +263,21 @@ def drop(generation: Generation) -> Script[bool]:
     if (yield from active(generation.group)) == generation.number:
         return False
     yield "UPDATE group_generations SET dropped_at = now() WHERE group_name = %s AND generation = %s", key
+    return True
+
+
+def clear(generation: Generation) -> Script[None]:
+    """Take out the tables and rows of a generation that was dropped; in a transaction. May be repeated.
+
+    What remains are its outcomes: those that are not silent tell which effects there have been; the others may be
+    taken out with `forget`.
+    """
+    key = generation.group, generation.number
     quoted = yield "SELECT quote_ident(%s)", (generation.schema,)
     yield f"DROP SCHEMA IF EXISTS {quoted[0][0]} CASCADE", ()
     for table in ("group_positions", "withheld_effects", "holds", "crash_marks"):
         yield f"DELETE FROM {table} WHERE group_name = %s AND generation = %s", key  # noqa: S608 - named above
     yield "DELETE FROM group_starts WHERE group_name = %s", (generation.name,)
-    return True
 
 
 def dropped(group: str) -> Script[list[int]]:

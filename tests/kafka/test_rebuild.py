@@ -204,6 +204,25 @@ def test_what_operators_have_decided_holds_for_the_new_one(names: Names) -> None
         assert len(names.emitted()) == 2
 
 
+def test_what_operators_have_decided_of_a_later_one_holds_when_the_first_is_read_again(names: Names) -> None:
+    names.publish("a")
+    with names.member():
+        names.await_rows(1, {"a"})
+        names.rebuild()
+        (names.folder / "poison").touch()
+        edited = names.publish("bad edited")[0]
+        letters = "SELECT count(*) FROM processed_events WHERE generation = 2 AND outcome = 'dead-lettered'"
+        wait_until(lambda: names.one(letters) == 1, 60, what="a dead letter")
+        place = json.loads(names.command("dlq", "list", "names.g2", "--json").stdout)[0]["place"]
+        names.command("dlq", "edit", "names.g2", place, "--set", "name=good", "--why", "a test")
+        names.command("dlq", "redrive", "names.g2", place, "--why", "a test")
+        names.await_rows(2, {"a", "good"})
+        (names.folder / "poison").unlink()
+        names.rebuild("--rollback")
+        names.await_rows(1, {"a", "good"})
+        assert names.emitted().count(str(edited.run_id)) == 1
+
+
 def test_the_one_before_is_read_again_once_it_has_caught_up_and_is_dropped_in_the_end(names: Names) -> None:
     names.publish("a")
     with names.member():
