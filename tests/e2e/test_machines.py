@@ -169,7 +169,8 @@ def test_steps_of_the_wall_clock_delay_nothing(
             wait_until(committed, 15, what=f"the indexer commits after a step of {seconds} s")
         with psycopg.connect(postgres.url()) as connection:
             times = connection.execute("SELECT created_at FROM runs ORDER BY created_at").fetchall()
-        assert (times[-1][0] - times[0][0]).total_seconds() > 80_000  # the clocks did step
+        if programs:  # else that of the database did not
+            assert (times[-1][0] - times[0][0]).total_seconds() > 80_000
         up.terminate()
         _, said = up.communicate(timeout=60)
         assert "ended" not in said  # no part was started again

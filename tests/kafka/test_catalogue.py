@@ -79,6 +79,7 @@ def test_what_comes_twice_late_or_again_leaves_the_newest_state(
     ]
 
 
+@pytest.mark.timeout(240)
 def test_an_old_event_that_is_redriven_changes_nothing_newer(
     settings: Settings, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +93,7 @@ def test_an_old_event_that_is_redriven_changes_nothing_newer(
         publisher.publish(uploaded(other, name="bad, too"), sequence=1)
         publisher.publish(uploaded(document, name="good"), sequence=2)
     with members(settings, database, 3):
-        await_dead_letters(settings, "catalogue", 2)
+        await_dead_letters(settings, "catalogue", 2, 90)
         assert rows(database, STATE) == [(document, 2, "good", False)]
         database.execute("ALTER TABLE catalogue_g1.catalogue_documents DROP CONSTRAINT no")
         CommandsHere(settings, monkeypatch)("dlq", "redrive", "catalogue", "--all", "--why", "allowed now")

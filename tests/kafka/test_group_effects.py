@@ -249,7 +249,10 @@ def test_a_bug_gets_one_more_try_and_then_a_dead_letter_with_its_stack(
         [letter] = await_dead_letters(settings, "audit", 1)
     assert attempts == [1, 2]
     assert letter.failure == "bug"
-    assert "ZeroDivisionError: in the handler" in letter.stack
+    assert letter.stack.rstrip().endswith("ZeroDivisionError")
+    assert "in the handler" not in letter.stack.replace('("in the handler")', ""), (
+        "what it says stays in the process log"
+    )
     assert "broken" in letter.stack
 
 
