@@ -1,8 +1,7 @@
 """What readers would lose with another generation: events that one has applied, and the other has not, or not yet."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import psycopg
 
@@ -21,8 +20,6 @@ from offsetzero.topics import cluster, retained
 from offsetzero.topics.catalogue import DLQ, REDRIVE
 from offsetzero.topics.reading import LogRecord, TopicReader
 
-T = TypeVar("T")
-_ASKED = 5_000  # events that the database is asked about at once
 WAITING = "waiting"
 
 
@@ -64,15 +61,10 @@ def lost(
     waits: dict[tuple[str, str, int], str | None] = {}
     for call in _copies(settings, connection, new, tiers):
         waits[call.identity.source, call.identity.event_id, call.identity.redrive_no] = call.key
-    for some in _some(list(waits)):
-        for ended in run(connection, processed.ended(new.name, some)):
-            waits.pop(ended, None)
+    for ended in run(connection, processed.ended(new.name, list(waits))):
+        waits.pop(ended, None)
     by_event = {(source, event_id): key for (source, event_id, _), key in waits.items()}
-    found = [
-        Lost(by_event[event], *event, WAITING)
-        for asked in _some(list(by_event))
-        for event in run(connection, switches.applied(old, asked))
-    ]
+    found = [Lost(by_event[event], *event, WAITING) for event in run(connection, switches.applied(old, list(by_event)))]
     failed = run(connection, switches.failed_only_in(new, old.number))
     keys = _keys(settings, new) if any(state == processed.Outcome.DEAD_LETTERED for *_, state in failed) else {}
     found += [Lost(keys.get((source, event_id)), source, event_id, state) for source, event_id, state in failed]
@@ -117,8 +109,3 @@ def _keys(settings: Settings, generation: Generation) -> dict[tuple[str, str], s
         for letter in dead_letters.read(settings, generation.name)
         if letter.meta is not None and letter.key is not None
     }
-
-
-def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for begin in range(0, len(items), _ASKED):
-        yield items[begin : begin + _ASKED]

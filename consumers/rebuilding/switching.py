@@ -12,7 +12,7 @@ that is read from changing anything meanwhile ends by itself.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
@@ -80,7 +80,6 @@ def switch(
     settings: Settings,
     connection: psycopg.Connection,
     wanted: Wanted,
-    tell: Callable[[str], None],
     seconds: float = FREEZE_SECONDS,
 ) -> Switch:
     """Move the pointer.
@@ -89,7 +88,6 @@ def switch(
         settings: name the cluster.
         connection: to the database; in autocommit.
         wanted: which switch.
-        tell: told what goes on.
         seconds: how long the generation that is read may be frozen.
 
     Returns:
@@ -107,7 +105,6 @@ def switch(
     _freeze(connection, wanted, seconds)
     deadline = SYSTEM.monotonic() + seconds
     try:
-        tell(f"generation {wanted.old.number} stands still")
         _await_end(settings, connection, wanted, deadline)
         lost = _check(settings, connection, wanted)
         return _move(connection, wanted, len(lost), deadline)

@@ -24,7 +24,6 @@ from offsetzero.topics.names import Names
 MAX_LOOK = 50_000
 """Records that are looked at; of more, the first ones of each partition stand for the others."""
 LOOK_SECONDS = 20.0  # without a record, after which what was seen is all
-_ASKED = 5_000  # events that the database is asked about at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +130,8 @@ def look(
         if not seen.is_whole:
             _read(consumer, settings, [(span, span.end - 1, 1) for span in spans], lambda one: _note_time(seen, one))
     if connection is not None:
-        for begin in range(0, len(seen.identities), _ASKED):
-            asked = seen.identities[begin : begin + _ASKED]
-            ended = run(connection, processed.ended(generation.name, asked))
-            seen.done += sum(one in ended for one in asked)
+        ended = run(connection, processed.ended(generation.name, seen.identities))
+        seen.done = sum(one in ended for one in seen.identities)
     return seen
 
 

@@ -12,6 +12,7 @@ import typer
 from offsetzero.cli import dlq_actions, dlq_bar
 from offsetzero.cli.dlq_actions import DryRun, Group
 from offsetzero.cli.dlq_desk import All, EventType, Fingerprint, Since, Tenant, Text, Until, Which, Who, Why
+from offsetzero.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from offsetzero.cli.dlq_desk import Desk
@@ -135,7 +136,7 @@ def carry_out(
     redrive_plan.lock(desk.connection, action.id)
     held = redrive_plan.discard(desk.connection, action) if action.kind is Kind.DISCARD else None
     with (
-        dlq_bar.stopped_by_signals() as stop,
+        stopped_by_signals() as stop,
         dlq_bar.bar(action) as tell,
         LogProducer(desk.config, delivery_timeout=30.0, more=ANY_SIZE) as producer,
         LetterReader(desk.config) as reader,

@@ -75,8 +75,8 @@ def _erase(
     import obstore.exceptions
 
     from offsetzero.api.erasing import Eraser
-    from offsetzero.cli import bars, dlq_desk
-    from offsetzero.cli.dlq_bar import stopped_by_signals
+    from offsetzero.cli import bars, dlq_desk, preview
+    from offsetzero.cli.signals import stopped_by_signals
     from offsetzero.errors import ConfigurationError
     from offsetzero.schemas.ids import uuid7
     from offsetzero.store import documents, erasure
@@ -99,7 +99,7 @@ def _erase(
             file=sys.stderr,
         )
     if not yes:
-        print("Nothing was changed: give --yes to do it.", file=sys.stderr)
+        preview.nothing_was_changed()
         return
     erasure_id = UUID(str(uuid7()))
     run(connection, erasure.begin(erasure_id, owner, document, dlq_desk.operator(who), why, total))

@@ -172,7 +172,7 @@ def reset_group(
 ) -> None:
     """Give a stopped group other positions: shows what would change, and changes it with --yes."""
     from offsetzero import settings
-    from offsetzero.cli import rows
+    from offsetzero.cli import preview, rows
     from offsetzero.consumers import reset
 
     target = reset.parse(to)
@@ -193,7 +193,7 @@ def reset_group(
     if any(one.repeated for one in moves):
         print("What the group has handled in its database is read again, and not applied again.", file=sys.stderr)
     if not yes:
-        print("Nothing was changed: give --yes to do it.", file=sys.stderr)
+        preview.nothing_was_changed()
         return
     if not config.database_url.get_secret_value():
         print("No database is named: what is recorded in one stays as it is.", file=sys.stderr)

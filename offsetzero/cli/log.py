@@ -1,7 +1,6 @@
 """`offsetzero log`: records decoded, and kept: show, tail, export, import, archive."""
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from offsetzero.cli import log_archive, log_files
+from offsetzero.cli.signals import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
     from offsetzero.settings import Settings
@@ -123,10 +123,8 @@ def _quiet_pipe() -> Iterator[None]:
 @contextmanager
 def _until_stopped() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the block, and that is no error."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield
+        with sigterm_as_ctrl_c():
+            yield
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,15 +1,14 @@
 """`offsetzero rebuild`: make a projection anew beside the one that is read, and have the new one read."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from offsetzero.cli import preview
 from offsetzero.cli.dlq_desk import Who, Why
+from offsetzero.cli.signals import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
     from offsetzero.cli.rebuild_run import Plan, Rebuild
@@ -135,11 +134,11 @@ def _make(one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
     count = processes(wish.processes, plan.reach)
     _show(one, plan, count, switch=wish.switch)
     if not yes:
-        _say("Nothing was changed: give --yes to do it.")
+        preview.nothing_was_changed()
         return
     generation = one.begin(plan)
     old = Generation(one.group.name, plan.read.number)
-    with _ended_by_sigterm(), Members(one.name, generation, count) as members:
+    with sigterm_as_ctrl_c(), Members(one.name, generation, count) as members:
         with progress(generation.name) as shown:
             one.fill(generation, members, shown, whole=not wish.switch)
         if not wish.switch:
@@ -173,17 +172,17 @@ def _show(one: "Rebuild", plan: "Plan", count: int, *, switch: bool) -> None:
     print(f"{one.group.name}: generation {read.number} is read; {what}, with {_count(count, 'process', 'es')}; {then}.")
     sources = ", ".join(one.topics)
     print(f"{reach.left:,} of {reach.total:,} records of {sources} are to be read{_estimate(one, reach)}.")
-    for gone in plan.gone:
-        print(f"It will not see all: {gone}. A rebuild reads the log alone.")
+    for sentence in plan.gone:
+        print(sentence)
 
 
 def _estimate(one: "Rebuild", reach: "Reach") -> str:
-    rate = one.rate() if reach.left else None
+    rate = preview.busiest_rate(one.connection, one.group.name) if reach.left else None
     if not rate:
         return ""
-    seconds = reach.left / rate
-    shown = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-    return f"; about {shown} at {rate:,.0f} a second, as in the busiest minute of this group"
+    return (
+        f"; about {preview.duration(reach.left / rate)} at {rate:,.0f} a second, as in the busiest minute of this group"
+    )
 
 
 def _list(error: "WouldLose") -> None:
@@ -217,20 +216,10 @@ def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: 
         print(f"{one.group.name}: {count} will be dropped: {shown}.")
         print("Their tables, retry and dead-letter topics go; what the group has done stays known.")
     if not yes:
-        _say("Nothing was changed: give --yes to do it.")
+        preview.nothing_was_changed()
         return
     beginning.only_one(one.connection, one.group.name)
     dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: _say(f"Done: {text}."))
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM as Ctrl-C: the members are stopped in order."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _count(count: int, name: str, plural: str = "s") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import psycopg
 
 from offsetzero import settings
-from offsetzero.cli import bars
+from offsetzero.cli import bars, preview
 
 
 def usage(yes: bool) -> None:
@@ -17,7 +17,7 @@ def usage(yes: bool) -> None:
     planned = rebuild.plan(config)
     print(f"The group usage will read {planned.records:,} records again, and count those that are not past their time.")
     if not yes:
-        _nothing()
+        preview.nothing_was_changed()
         return
     rebuild.apply(config, planned)
     print("Done: it counts anew when it is started.", file=sys.stderr)
@@ -34,7 +34,7 @@ def ledger(yes: bool) -> None:
     print(f"The ledger will read {total:,} dead letters again; meanwhile readers see it as it is.")
     print("Rows whose records the log has no more stay, and so does what operators have decided.")
     if not yes:
-        _nothing()
+        preview.nothing_was_changed()
         return
     url = config.database_url.get_secret_value()
     with (
@@ -45,10 +45,6 @@ def ledger(yes: bool) -> None:
         for done, _ in dead_letters.rebuild(config, connection, topics):
             tell(done)
     print("Done.", file=sys.stderr)
-
-
-def _nothing() -> None:
-    print("Nothing was changed: give --yes to do it.", file=sys.stderr)
 
 
 KNOWN: Mapping[str, Callable[[bool], None]] = {"usage": usage, "ledger": ledger}

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.history import missing
 from offsetzero.settings import Settings
-from offsetzero.store import generations, replays, switches
+from offsetzero.store import generations, switches
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Connection
 from offsetzero.store.generations import Known
@@ -53,7 +53,7 @@ class Plan:
     target: Known | None
     back: bool
     reach: Reach
-    gone: tuple[str, ...]
+    gone: Sequence[str]
 
 
 class Rebuild:
@@ -103,17 +103,12 @@ class Rebuild:
             target = beginning.unfinished(found)
         number = target.number if target is not None else 0
         reach = look(self._settings, self.connection, Generation(self.group.name, number), self.topics)
-        gone = missing.from_zero(self._settings, self.topics) if target is None else []
-        return Plan(read, target, back, reach, tuple(map(str, gone)))
+        return Plan(read, target, back, reach, self.unseen() if target is None else [])
 
-    def rate(self) -> float | None:
-        """Events a second that the group has done in its busiest minute; None when that is not known."""
-        try:
-            with self.connection.transaction():
-                self.connection.execute("SET LOCAL statement_timeout = '5s'")
-                return run(self.connection, replays.busiest_minute(self.group.name))
-        except psycopg.errors.QueryCanceled:
-            return None
+    def unseen(self) -> list[str]:
+        """What one that begins now will not see, in sentences."""
+        found = missing.from_zero(self._settings, self.topics)
+        return [f"It will not see all: {gone}. A rebuild reads the log alone." for gone in found]
 
     def begin(self, plan: Plan) -> Generation:
         """Be the only one, and make the tables where they are not made yet.
@@ -178,7 +173,7 @@ class Rebuild:
                 if is_unclear and run(self.connection, generations.active(self.group.name)) == generation.number:
                     self._say(f"Generation {generation.number} of {self.group.name} is read now.")
                     return
-                made = switching.switch(self._settings, self.connection, wanted, lambda text: None)
+                made = switching.switch(self._settings, self.connection, wanted)
             except TooFarBehind as error:
                 self._say(f"{error}; tried again in {pause:.0f} s")
             except (psycopg.Error, TopicError) as error:

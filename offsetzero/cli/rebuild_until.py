@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from offsetzero import logs
-from offsetzero.cli import bars
-from offsetzero.cli.dlq_bar import stopped_by_signals
+from offsetzero.cli import preview, side_jobs
+from offsetzero.cli.rebuild import EXIT_INTERRUPTED
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.rebuilding import beginning, inspecting
-from offsetzero.consumers.replaying.job import Progress
 from offsetzero.errors import ConfigurationError, RebuildRefused
 from offsetzero.generation import Generation
-from offsetzero.history import missing
 from offsetzero.store import generations
 from offsetzero.store.generations import Known
 from offsetzero.store.script import run
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from offsetzero.cli.rebuild_run import Rebuild
     from offsetzero.settings import Settings
 
-EXIT_INTERRUPTED = 4
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,49}", re.ASCII)
 
 
@@ -67,8 +64,8 @@ def make(config: "Settings", one: "Rebuild", until: datetime, name: str, *, yes:
     if there is not None and (there.until != until or there.filled_at is not None):
         _refuse(group, there, until)
         return
-    for gone in missing.from_zero(config, one.topics):
-        print(f"It will not see all: {gone}. A rebuild reads the log alone.")
+    for sentence in one.unseen():
+        print(sentence)
     number = there.number if there is not None else 0
     spans = inspecting.until(config, Generation(group, number), one.topics, until)
     total = sum(span.records for span in spans)
@@ -77,22 +74,18 @@ def make(config: "Settings", one: "Rebuild", until: datetime, name: str, *, yes:
         f" make; it is never read."
     )
     if not yes:
-        print("Nothing was changed: give --yes to do it.", file=sys.stderr)
+        preview.nothing_was_changed()
         return
     logs.configure(process=f"rebuild-{group}", form=config.log_format, level=config.log_level)
     beginning.only_one(one.connection, group)
     generation = Generation(group, number)
     if not number:
         generation = beginning.begin(config, one.connection, one.group, one.tiers, name, until)
-    with bars.bar(f"{group} {name}", total) as tell, stopped_by_signals() as stop:
-
-        def progress(now: Progress) -> None:
-            tell(now.done)
-            if stop.is_set():
-                job.stop()
-
-        job = inspecting.Filling(one.group, config, spans, generation, progress)
-        job.run()
+    job, _ = side_jobs.run(
+        f"{group} {name}",
+        total,
+        lambda progress: inspecting.Filling(one.group, config, spans, generation, progress),
+    )
     if not job.is_complete:
         print(
             f"Interrupted. What goes on: offsetzero rebuild {one.name} --until {until.isoformat()} --as {name} --yes",
@@ -100,8 +93,7 @@ def make(config: "Settings", one: "Rebuild", until: datetime, name: str, *, yes:
         )
         raise typer.Exit(EXIT_INTERRUPTED)
     run(one.connection, generations.filled(generation))
-    said = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(job.outcomes.items())) or "nothing"
-    print(f"Generation {generation.number}, {name}, is whole: {said}.", file=sys.stderr)
+    print(f"Generation {generation.number}, {name}, is whole: {side_jobs.outcomes(job)}.", file=sys.stderr)
     if job.outcomes.get("dead-lettered"):
         print(f"Dead letters are left out: see `offsetzero dlq list {generation.name}`.", file=sys.stderr)
     read = next(it.number for it in found if it.is_read)

@@ -58,6 +58,7 @@ def replay(
     Example: offsetzero replay indexer --from -2h --why "the index was restored from last night" --yes
     """
     from offsetzero import settings
+    from offsetzero.cli import preview
     from offsetzero.cli import replay_view as view
     from offsetzero.cli import replay_ways as ways
     from offsetzero.consumers.replaying import looking, spans
@@ -96,7 +97,7 @@ def replay(
         if way is Way.LIVE:
             print(f"{generation.name} is running: its members are told, and go on from there.", file=sys.stderr)
         if not yes:
-            print("Nothing was changed: give --yes to do it.", file=sys.stderr)
+            preview.nothing_was_changed()
             return
         said = {"from": start, "to": end, "topic": topic, "partition": partition, "key": key, "type": event_type}
         asked = " ".join(f"--{option} {value}" for option, value in said.items() if value is not None)

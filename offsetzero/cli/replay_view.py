@@ -66,34 +66,20 @@ def estimate(seen: "Seen", rate: float | None, connection: "Connection | None", 
         connection: to the database with the group's outcomes; None where there is none.
         group: its name, without a generation.
     """
-    import psycopg
-
-    from offsetzero.store import replays
-    from offsetzero.store.script import run
+    from offsetzero.cli import preview
 
     if not seen.total:
         return
     source = "as stated"
     if rate is None and connection is not None:
         source = "as in the busiest minute of this group"
-        try:
-            with connection.transaction():
-                connection.execute("SET LOCAL statement_timeout = '5s'")
-                rate = run(connection, replays.busiest_minute(group))
-        except psycopg.errors.QueryCanceled:
-            rate = None
+        rate = preview.busiest_rate(connection, group)
     if rate is None:
         print("How long it takes is not known: state what the group does in a second with --rate.", file=sys.stderr)
         return
     todo = seen.scaled(seen.meant - seen.done)
     print(
-        f"About {_duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}); those that are not"
-        " done again take less.",
+        f"About {preview.duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}); those that are"
+        " not done again take less.",
         file=sys.stderr,
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"

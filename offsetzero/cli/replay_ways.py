@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import typer
@@ -154,24 +154,17 @@ def run_job(
         ended: is told how it went.
     """
     from offsetzero import logs
-    from offsetzero.cli import bars
-    from offsetzero.cli.dlq_bar import stopped_by_signals
-    from offsetzero.consumers.replaying.job import Progress, SideJob
+    from offsetzero.cli import side_jobs
+    from offsetzero.consumers.replaying.job import SideJob
 
     logs.configure(process=f"replay-{group.name}", form=config.log_format, level=config.log_level)
-    total = sum(one.records for one in found)
-    with bars.bar(f"replay {group.name}", total) as tell, stopped_by_signals() as stop:
-
-        def progress(now: Progress) -> None:
-            tell(now.done)
-            if stop.is_set():
-                job.stop()
-
-        job = SideJob(
-            group, config, found, wanted, progress, generation=generation.number if group.projection else None
-        )
-        left: list[Any] = job.run()
-    said = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(job.outcomes.items())) or "nothing"
+    number = generation.number if group.projection else None
+    job, left = side_jobs.run(
+        f"replay {group.name}",
+        sum(one.records for one in found),
+        lambda progress: SideJob(group, config, found, wanted, progress, generation=number),
+    )
+    said = side_jobs.outcomes(job)
     ended.append(f"{'done' if job.is_complete else 'interrupted'}: {said}")
     print(f"{job.meant:,} records were read and meant: {said}.", file=sys.stderr)
     if not job.is_complete:

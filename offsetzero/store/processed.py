@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from offsetzero.generation import Generation
 from offsetzero.store import arrays
-from offsetzero.store.script import Script
+from offsetzero.store.script import Script, in_parts
 
 
 class Outcome(StrEnum):
@@ -115,18 +115,22 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome, *, silent: 
     return claimed
 
 
+_ENDED = (
+    "SELECT DISTINCT e.source, e.event_id, e.redrive_no FROM unnest(%s::text[], %s::text[], %s::int[]) "
+    "AS e (source, event_id, redrive_no) JOIN processed_events p ON p.group_name = %s AND p.generation = %s "
+    "AND p.source = e.source AND p.event_id = e.event_id AND (p.redrive_no >= e.redrive_no "
+    "OR p.redrive_no = e.redrive_no - 1 AND p.outcome <> 'dead-lettered')"
+)
+
+
 def ended(group: str, events: Sequence[tuple[str, str, int]]) -> Script[set[tuple[str, str, int]]]:
     """Those of the events (source, id, `redrive_no`) that have an outcome under this number or a higher one.
 
     Or under the one before, and another than a dead letter: a process died between the append of the letter and its
     outcome, and what came after it handled the event once more.
     """
-    generation = Generation.named(group)
-    rows = yield (
-        "SELECT DISTINCT e.source, e.event_id, e.redrive_no FROM unnest(%s::text[], %s::text[], %s::int[]) "
-        "AS e (source, event_id, redrive_no) JOIN processed_events p ON p.group_name = %s AND p.generation = %s "
-        "AND p.source = e.source AND p.event_id = e.event_id AND (p.redrive_no >= e.redrive_no "
-        "OR p.redrive_no = e.redrive_no - 1 AND p.outcome <> 'dead-lettered')",
-        (*([event[part] for event in events] for part in range(3)), generation.group, generation.number),
+    key = Generation.named(group)
+    rows = yield from in_parts(
+        events, lambda some: (_ENDED, (*([event[part] for event in some] for part in range(3)), key.group, key.number))
     )
-    return set(rows)
+    return {(row[0], row[1], row[2]) for row in rows}

@@ -10,7 +10,7 @@
 A script opens no transaction; it works in the caller's.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -19,6 +19,22 @@ T = TypeVar("T")
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 Rows: TypeAlias = list[tuple[Any, ...]]
 Script: TypeAlias = Generator[Statement, Rows, T]
+S = TypeVar("S")
+AT_ONCE = 5_000
+"""Items that one statement is asked about."""
+
+
+def in_parts(items: Sequence[S], ask: Callable[[Sequence[S]], Statement]) -> Script[Rows]:
+    """The rows of a statement about many items, asked about `AT_ONCE` of them at a time.
+
+    Args:
+        items: any number of them.
+        ask: makes the statement for some.
+    """
+    found: Rows = []
+    for begin in range(0, len(items), AT_ONCE):
+        found += yield ask(items[begin : begin + AT_ONCE])
+    return found
 
 
 def run(connection: psycopg.Connection[Any], script: Script[T]) -> T:

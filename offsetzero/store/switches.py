@@ -7,7 +7,7 @@ from uuid import UUID
 
 from offsetzero.generation import Generation
 from offsetzero.store.positions import Position
-from offsetzero.store.script import Script
+from offsetzero.store.script import Script, Statement, in_parts
 from offsetzero.store.starts import Place
 
 
@@ -67,6 +67,10 @@ def failed_only_in(new: Generation, old: int) -> Script[list[tuple[str, str, str
 
 def applied(generation: Generation, events: Sequence[tuple[str, str]]) -> Script[set[tuple[str, str]]]:
     """Those of the events (source, id) that a generation has applied."""
-    columns = [one[0] for one in events], [one[1] for one in events]
-    rows = yield _APPLIED, (*columns, generation.group, generation.number)
-    return set(rows)
+
+    def ask(some: Sequence[tuple[str, str]]) -> Statement:
+        columns = [one[0] for one in some], [one[1] for one in some]
+        return _APPLIED, (*columns, generation.group, generation.number)
+
+    rows = yield from in_parts(events, ask)
+    return {(row[0], row[1]) for row in rows}

@@ -46,7 +46,7 @@ def frozen(database: psycopg.Connection) -> object:
 
 
 def switch(settings: Settings, database: psycopg.Connection, seconds: float = 20.0) -> None:
-    switching.switch(settings, database, WANTED, lambda text: None, seconds)
+    switching.switch(settings, database, WANTED, seconds)
 
 
 def test_a_handler_that_does_not_end_holds_up_the_switch_and_the_other_transactions_for_a_bounded_time(

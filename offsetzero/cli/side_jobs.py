@@ -1,0 +1,39 @@
+"""Side jobs in a terminal: a bar, and an end by Ctrl-C that loses nothing."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from offsetzero.consumers.replaying.job import Progress, SideJob
+
+    J = TypeVar("J", bound=SideJob)
+
+
+def run(title: str, total: int, make: "Callable[[Callable[[Progress], None]], J]") -> "tuple[J, list[Any]]":
+    """Run a job to its end, or until Ctrl-C or SIGTERM.
+
+    Args:
+        title: before the bar.
+        total: records that it reads.
+        make: makes the job, which is to call what it is given with its progress.
+
+    Returns:
+        The job, and the records whose handlers did not end in time.
+    """
+    from offsetzero.cli import bars
+    from offsetzero.cli.signals import stopped_by_signals
+
+    with bars.bar(title, total) as tell, stopped_by_signals() as stop:
+
+        def progress(now: "Progress") -> None:
+            tell(now.done)
+            if stop.is_set():
+                job.stop()
+
+        job = make(progress)
+        return job, job.run()
+
+
+def outcomes(job: "SideJob") -> str:
+    """How the events of a job have ended, in numbers."""
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(job.outcomes.items())) or "nothing"
