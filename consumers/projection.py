@@ -58,16 +58,16 @@ def open_generation(
         first = Generation(group)
         make_tables(connection, first, projection)
         return first
-    if number not in (known := run(connection, generations.numbers(group))):
+    known = {one.number: one for one in run(connection, generations.known(group))}
+    if (found := known.get(number)) is None:
         raise ConfigurationError(
-            f"group {group}: there is no generation {number}; there {_are(known)}"
+            f"group {group}: there is no generation {number}; there {_are(list(known))}"
             if known
             else f"group {group}: it has no generation yet; run it without --generation to make the first"
         )
-    named = next((one for one in run(connection, generations.known(group)) if one.number == number and one.name), None)
-    if follows and named is not None:
+    if follows and found.name is not None:
         raise ConfigurationError(
-            f"group {group}: generation {number}, {named.name}, is what there was at {named.until:%Y-%m-%d %H:%M:%SZ};"
+            f"group {group}: generation {number}, {found.name}, is what there was at {found.until:%Y-%m-%d %H:%M:%SZ};"
             " it has no members"
         )
     return Generation(group, number)

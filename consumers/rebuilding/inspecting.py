@@ -1,4 +1,4 @@
-"""A generation to look at: what a projection was at a time (issue 7, point in time). It is never read."""
+"""A generation to look at: what a projection was at a time. It is never read."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -217,9 +217,9 @@ class CallReader:
         if hop is not None and hop.until_ms > self._clock.now_ms():
             call.early, call.failure = True, Throttled("retry-after", "its time has not come")
             return call
-        if self._amendments and glance is not None and call.hop.redrive_no == 0:  # one sent again carries its own
-            key = call.identity.source, call.identity.event_id
-            if (amended := self._amendments.get(key, b"")) is None:
+        if self._amendments and glance is not None and (one := call.identity).redrive_no == 0:
+            # One that was sent again carries its own.
+            if (amended := self._amendments.get((one.source, one.event_id), b"")) is None:
                 call.label, call.failure = glance.type, Discard("by-operator", "an operator has discarded the event")
                 return call
             if amended:
