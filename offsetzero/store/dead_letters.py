@@ -200,10 +200,12 @@ _OUTCOME = (
     " AND p.redrive_no > l.redrive_no"
     " ORDER BY p.redrive_no DESC LIMIT 1) END"
 )
-_HOLDS = (
-    f"EXISTS (SELECT FROM holds h WHERE {of_its_generation('h')} AND h.topic_id = l.origin_topic_id"
-    " AND h.partition = l.origin_partition AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no)"
+HELD_BY = (
+    f"{of_its_generation('h')} AND h.topic_id = l.origin_topic_id AND h.partition = l.origin_partition"
+    " AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no"
 )
+"""That `h` (holds) is the hold of the dead letter `l`."""
+_HOLDS = f"EXISTS (SELECT FROM holds h WHERE {HELD_BY})"
 KNOWN = f"{COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at, {_HOLDS}"
 """What `known` takes."""
 

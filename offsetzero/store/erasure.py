@@ -8,14 +8,10 @@ from datetime import datetime
 from uuid import UUID
 
 from offsetzero.store import index, summaries
-from offsetzero.store.dead_letters import of_its_generation
+from offsetzero.store.dead_letters import HELD_BY
 from offsetzero.store.script import Script
 
 DONE = "done"
-_HOLDS = (
-    f"{of_its_generation('h')} AND h.topic_id = l.origin_topic_id AND h.partition = l.origin_partition "
-    "AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ def _letters(keys: list[str]) -> Script[None]:
     )
     yield (
         "DELETE FROM dead_letters l WHERE l.key = ANY (%s) AND l.event_type IS DISTINCT FROM 'document.deleted' "  # noqa: S608
-        f"AND NOT EXISTS (SELECT FROM holds h WHERE {_HOLDS}) "
+        f"AND NOT EXISTS (SELECT FROM holds h WHERE {HELD_BY}) "
         "AND NOT EXISTS (SELECT FROM dead_letter_decisions d WHERE d.topic_id = l.topic_id "
         "AND d.partition = l.partition AND d.place = l.place AND d.done_at IS NULL)",
         (keys,),
@@ -83,7 +79,7 @@ def _letters(keys: list[str]) -> Script[None]:
 def held(document_id: UUID) -> Script[list[Held]]:
     """The groups in which the deletion of a document waits for an operator, with the dead letter it waits for."""
     rows = yield (
-        f"SELECT l.group_name, l.partition, l.place FROM dead_letters l JOIN holds h ON {_HOLDS} "  # noqa: S608
+        f"SELECT l.group_name, l.partition, l.place FROM dead_letters l JOIN holds h ON {HELD_BY} "  # noqa: S608
         "WHERE l.key = %s ORDER BY 1, 2, 3",
         (str(document_id),),
     )
