@@ -17,6 +17,7 @@ from offsetzero.clock import SYSTEM
 from offsetzero.consumers.groups.catalogue import group
 from offsetzero.consumers.projection import make_tables
 from offsetzero.generation import Generation
+from offsetzero.retry.failures import Poison
 from offsetzero.settings import Settings
 from offsetzero.store.catalogue import Catalogue, Entry, of_tenant, put
 from offsetzero.store.script import run
@@ -79,11 +80,11 @@ def test_what_comes_twice_late_or_again_leaves_the_newest_state(
     ]
 
 
-@pytest.mark.timeout(240)
 def test_an_old_event_that_is_redriven_changes_nothing_newer(
     settings: Settings, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document, other = uuid4(), uuid4()
+    monkeypatch.setitem(group.rules, psycopg.errors.CheckViolation, Poison)
     with database.transaction():
         make_tables(database, Generation("catalogue"), group.projection)  # type: ignore[arg-type]
         database.execute("ALTER TABLE catalogue_documents ADD CONSTRAINT no CHECK (name NOT LIKE 'bad%')")
@@ -91,9 +92,11 @@ def test_an_old_event_that_is_redriven_changes_nothing_newer(
     with Publisher(settings) as publisher:
         publisher.publish(uploaded(document, name="bad"), sequence=1)
         publisher.publish(uploaded(other, name="bad, too"), sequence=1)
-        publisher.publish(uploaded(document, name="good"), sequence=2)
-    with members(settings, database, 3):
-        await_dead_letters(settings, "catalogue", 2, 90)
+    with members(settings, database, 2):
+        await_dead_letters(settings, "catalogue", 2)
+        with Publisher(settings) as publisher:  # only now: in one batch with the older one it would stand for both
+            publisher.publish(uploaded(document, name="good"), sequence=2)
+        wait_until(lambda: rows(database, STATE), what="the newer one")
         assert rows(database, STATE) == [(document, 2, "good", False)]
         database.execute("ALTER TABLE catalogue_g1.catalogue_documents DROP CONSTRAINT no")
         CommandsHere(settings, monkeypatch)("dlq", "redrive", "catalogue", "--all", "--why", "allowed now")

@@ -13,7 +13,7 @@ from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, Record
-from offsetzero.consumers.working import batches, database, settle
+from offsetzero.consumers.working import batches, database, settle, transaction
 from offsetzero.consumers.working.blame import Aborted
 from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -110,6 +110,7 @@ def _failed_commit_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def _outages_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DatabaseEffects, "is_away", lambda self, error, record: False)
+    patch.setattr(transaction, "is_away", lambda error: False)  # a statement of ours
     patch.setattr(settle, "is_away", lambda error: False)  # before a retry it is asked once more
 
 
