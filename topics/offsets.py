@@ -1,5 +1,7 @@
 """What Kafka holds of a group and of its topics: committed offsets, ends of logs, ids of topics."""
 
+import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +17,23 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from offsetzero.client_log import LOGGER, watched
+from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
 from offsetzero.settings import Settings
 from offsetzero.topics.admin import TIMEOUT, answer, error_of
 from offsetzero.topics.names import Names
 
+LEADER_SECONDS = 10.0
+"""How long a partition may be without a leader before who asks for its ends is told."""
+LEADER_PAUSE = 0.1
+_OF_LEADERS = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 _MARK = "oz:"
 
 
@@ -143,18 +157,37 @@ def ends(
 ) -> dict[tuple[str, int], int]:
     """The offsets that `spec` means in each partition, by our names; -1 where a time is later than all records.
 
-    The latest one of `READ_COMMITTED` is where a transaction is open.
+    The latest one of `READ_COMMITTED` is where a transaction is open. Asked again while a partition has no leader, or
+    another one than the client knows: so it is for a moment after a topic was made or a broker has ended, and the
+    admin client, unlike Java's, does not ask again by itself.
 
     Raises:
         TopicError: the cluster refuses, or does not answer.
     """
-    asked = {TopicPartition(names.topic(topic), number): spec for topic, number in partitions}
-    if not asked:
-        return {}
-    return {
-        (names.strip(one.topic) or one.topic, one.partition): answer(future, f"offsets of {one.topic}").offset
-        for one, future in admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout).items()
-    }
+    left = {TopicPartition(names.topic(topic), number): spec for topic, number in partitions}
+    found: dict[tuple[str, int], int] = {}
+    until = SYSTEM.monotonic() + LEADER_SECONDS
+    while left:
+        asked = admin.list_offsets(left, isolation_level=isolation, request_timeout=timeout)
+        left = {}
+        for one, future in asked.items():
+            try:
+                offset = answer(future, f"offsets of {one.topic}").offset
+            except TopicError as error:
+                if SYSTEM.monotonic() > until or not _is_of_leader(error.__cause__):
+                    raise
+                left[one] = spec
+            else:
+                found[names.strip(one.topic) or one.topic, one.partition] = offset
+        if left:
+            time.sleep(LEADER_PAUSE)
+            with contextlib.suppress(KafkaException):
+                admin.list_topics(timeout=timeout)  # the client's knowledge of leaders
+    return found
+
+
+def _is_of_leader(cause: BaseException | None) -> bool:
+    return isinstance(cause, KafkaException) and error_of(cause).code() in _OF_LEADERS
 
 
 def describe(
