@@ -29,7 +29,7 @@ test: $(READY) ## Run all tests, three at once (ARGS='-k name' for some, ARGS=--
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
-	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
+	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
 
 nightly: nightly-properties simulate simulate-order chaos amounts fold ## All that takes too long for every change
 

@@ -1,14 +1,18 @@
 """Helpers of the tests."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 
 T = TypeVar("T")
+IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
+AT_NIGHT = pytest.mark.skipif(not IS_NIGHT, reason="one of its kind runs by day, all of them at night: make chaos")
 
 
 def wait_until(condition: Callable[[], T], deadline: float = 30.0, *, what: str = "", interval: float = 0.05) -> T:

@@ -1,6 +1,5 @@
 """The promises of the pipeline, on its real processes: nothing twice, nothing lost, failures where they belong."""
 
-import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 from e2e.conftest import Pipeline, Process, Provider
 
 from offsetzero.retry import dead_letters
-from support import wait_until
+from support import IS_NIGHT, wait_until
 
-IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 DOCUMENTS = 1_000 if IS_NIGHT else 150
 
 

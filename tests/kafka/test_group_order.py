@@ -39,10 +39,9 @@ from offsetzero.store.script import run
 from offsetzero.topics import cluster, lag
 from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
-from support import wait_until
+from support import IS_NIGHT, wait_until
 
 Running = Callable[..., contextlib.AbstractContextManager[Any]]
-IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 EVENTS, KEYS, SECONDS = (100_000, 1_000, 900.0) if IS_NIGHT else (2_000, 50, 120.0)
 REBALANCES = 200 if IS_NIGHT else 5
 SLOWEST = 120 if IS_NIGHT else 30

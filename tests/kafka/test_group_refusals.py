@@ -1,7 +1,6 @@
 """The broker does not take dead letters or retries: the partition rests, nothing is lost, and it goes on by itself."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 from uuid import uuid4
@@ -38,12 +37,17 @@ from offsetzero.topics.admin import answer, client
 from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
 from offsetzero.topics.plan import AlterConfig, ConfigChange, Plan
-from support import wait_until
+from support import AT_NIGHT, IS_NIGHT, wait_until
 
 Running = Callable[..., contextlib.AbstractContextManager[RunningGroup]]
-IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 AWAY_SECONDS = 600.0 if IS_NIGHT else 8.0
 TIERS = (Tier("retry-1s", 1.0),)
+CASES = [  # by day each failure once, and each kind of group once
+    (DeadLetter("looks-odd"), "transactional"),
+    (Transient("busy"), "database"),
+    pytest.param(DeadLetter("looks-odd"), "database", marks=AT_NIGHT),
+    pytest.param(Transient("busy"), "transactional", marks=AT_NIGHT),
+]
 pytestmark = pytest.mark.timeout(900 if IS_NIGHT else 240)
 
 
@@ -122,9 +126,9 @@ def committed(settings: Settings, partition: int) -> int | None:
     ("way", "failure", "kind"),
     [
         ("deleted", DeadLetter("looks-odd"), "database"),
-        ("deleted", DeadLetter("looks-odd"), "transactional"),
-        ("refused", DeadLetter("looks-odd"), "database"),
-        ("refused", Transient("busy"), "database"),
+        pytest.param("deleted", DeadLetter("looks-odd"), "transactional", marks=AT_NIGHT),
+        pytest.param("refused", DeadLetter("looks-odd"), "database", marks=AT_NIGHT),
+        pytest.param("refused", Transient("busy"), "database", marks=AT_NIGHT),
         ("refused", Transient("busy"), "transactional"),
     ],
     ids=str,
@@ -139,8 +143,7 @@ def test_a_partition_rests_while_what_follows_from_its_failure_is_not_taken(
     _rests(settings, running, WAYS[way], failure, kind)
 
 
-@pytest.mark.parametrize("kind", ["database", "transactional"])
-@pytest.mark.parametrize("failure", [DeadLetter("looks-odd"), Transient("busy")], ids=str)
+@pytest.mark.parametrize(("failure", "kind"), CASES, ids=str)
 def test_a_partition_rests_while_nobody_may_write_what_follows_from_its_failure(
     guarded: Settings, running: Running, failure: Exception, kind: str
 ) -> None:
@@ -213,8 +216,7 @@ def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str,
             yield first.bootstrap_servers, second
 
 
-@pytest.mark.parametrize("kind", ["database", "transactional"])
-@pytest.mark.parametrize("failure", [DeadLetter("looks-odd"), Transient("busy")], ids=str)
+@pytest.mark.parametrize(("failure", "kind"), CASES, ids=str)
 def test_a_partition_rests_while_what_follows_from_its_failure_has_too_few_replicas(
     settings: Settings, two_brokers: tuple[str, SecondBroker], running: Running, failure: Exception, kind: str
 ) -> None:

@@ -1,7 +1,6 @@
 """Kafka-transactional groups on the real broker: outputs, retries, dead letters and offsets are committed together."""
 
 import contextlib
-import os
 import random
 import signal
 import time
@@ -28,10 +27,9 @@ from offsetzero.settings import Settings
 from offsetzero.topics import catalogue, cluster, lag
 from offsetzero.topics.catalogue import group_topics
 from offsetzero.topics.names import Names
-from support import wait_until
+from support import IS_NIGHT, wait_until
 
 SOURCES = ["documents", "enricher.retry-1m", "enricher.retry-10m"]
-IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 KILLS = 8 if IS_NIGHT else 4
 Running = Callable[..., contextlib.AbstractContextManager[RunningGroup]]
 
