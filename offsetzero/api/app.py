@@ -1,12 +1,13 @@
 """The composition root of the API: settings in, an ASGI app out."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from offsetzero.api import problems
+from offsetzero.api import idempotency, problems
 from offsetzero.api.described import DescribedApi
 from offsetzero.api.middleware import Bounded, Observed
 from offsetzero.api.routes import catalogue, documents, operations, runs, search, usage, webhooks
@@ -32,7 +33,11 @@ def create_app(settings: Settings) -> FastAPI:
             settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS
         ) as pool:
             app.state.services = Services(settings, pool, Objects(settings.objects))
+            pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")
             yield
+            pruning.cancel()
+            with suppress(asyncio.CancelledError):
+                await pruning
 
     app = DescribedApi(
         title="offsetzero",

@@ -13,6 +13,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 # Every code with its status and a detail as it may be. docs/api.md lists the same; a test compares.
 CODES: dict[str, tuple[int, str]] = {
+    "idempotency-key-invalid": (400, "Idempotency-Key is one key of 1 to 255 printable ASCII characters"),
     "incomplete-body": (400, "the connection ended before the request was complete"),
     "malformed-body": (400, "the body is not JSON: Expecting value at character 0"),
     "key-needed": (401, "send the API key of your tenant as `Authorization: Bearer ozk_…`"),
@@ -20,6 +21,7 @@ CODES: dict[str, tuple[int, str]] = {
     "not-found": (404, "there is no such document"),
     "method-not-allowed": (405, "Method Not Allowed"),
     "conflict": (409, "the same file is being deleted; send it again"),
+    "idempotency-key-in-use": (409, "the first request with this Idempotency-Key is still at work; send it again"),
     "too-many-webhooks": (409, "there are 20 webhooks already; delete one first"),
     "too-large": (413, "the file is larger than 52428800 bytes"),
     "not-json": (415, "send JSON, with the header Content-Type: application/json"),
@@ -27,6 +29,7 @@ CODES: dict[str, tuple[int, str]] = {
     "unsupported-type": (415, "'picture.png' is 'image/png'; accepted are PDF (.pdf), …"),
     "empty-file": (422, "'report.pdf' is empty: there is nothing to work on"),
     "empty-query": (422, "q is empty: name at least one word"),
+    "idempotency-key-reused": (422, "this Idempotency-Key was used for another request; take a new one"),
     "invalid-request": (422, "query.limit: Input should be less than or equal to 200"),
     "no-file": (422, "the request has no file in the field 'file'"),
     "several-files": (422, "the request has more than one file in the field 'file'"),

@@ -3,9 +3,12 @@
 from uuid import UUID
 
 import obstore.exceptions
+from fastapi import Response
 
 from offsetzero import logs
 from offsetzero.api import erasing
+from offsetzero.api.idempotency import Once, answer_of
+from offsetzero.api.models import IntakeAnswer
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Services
 from offsetzero.api.uploads import Upload
@@ -13,34 +16,38 @@ from offsetzero.producers import outbox
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.ids import uuid7
 from offsetzero.store import documents, runs
+from offsetzero.store.database import AsyncConnection
 from offsetzero.store.documents import Document, Intake
 from offsetzero.store.script import Script, arun
 
 log = logs.get(__name__)
 
 
-async def take_in(services: Services, tenant_id: str, upload: Upload) -> tuple[Intake, bool]:
-    """Store a document and start its run.
+async def take_in(once: Once, upload: Upload) -> Response:
+    """Store a document and start its run: 202. The same content of one tenant is one document, and it has another run
+    only when the last one failed or was cancelled; otherwise the answer is 200 with that run.
 
-    Returns:
-        The document with its run, and whether the run is new: the same content of one tenant is one document, and
-        it has another run only when the last one failed or was cancelled.
+    Args:
+        once: the request.
+        upload: what it has brought.
 
     Raises:
-        Problem: 503, the object store does not take it; 409, the document is being deleted.
+        Problem: 503, the object store does not take it; 409, the document is being deleted, or the first request with
+            this key is at work; 422, the key was used for another request.
     """
-    before = await services.run(documents.find_intake(tenant_id, upload.sha256))
-    if before is not None and not before.ended_badly:
-        return before, False
-    document = _describe(services, tenant_id, upload, before.document_id if before else uuid7())
-    if before is not None:
-        return await _again(services, document, before, upload)
-    await _put(services, document, upload)
-    intake = await _commit(services, document)
-    if intake.document_id != document.id:
-        await _discard(services, document)
-        return intake, False
-    return intake, True
+    payload = f"{upload.sha256} {upload.content_type} {upload.name}"
+    if (answered := await once.answered(payload)) is not None:
+        return answered
+    before = await once.services.run(documents.find_intake(once.tenant_id, upload.sha256))
+    if before is None:
+        return await _take_in_new(once, payload, upload)
+
+    async def work(connection: AsyncConnection) -> Response:
+        if not before.ended_badly:
+            return _answer(before, is_new=False)
+        return await _again(connection, once, before, upload)
+
+    return await once.do(payload, work)
 
 
 async def take_out(services: Services, tenant_id: str, document_id: UUID) -> None:
@@ -58,6 +65,51 @@ async def take_out(services: Services, tenant_id: str, document_id: UUID) -> Non
             await services.objects.delete(services.objects.key(document.uri))
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _store_away("removed", error) from error
+
+
+async def _take_in_new(once: Once, payload: str, upload: Upload) -> Response:
+    """Its object is removed again unless the document is recorded: it was another upload that brought it in first."""
+    services = once.services
+    document = _describe(services, once.tenant_id, upload, uuid7())
+    await _put(services, document, upload)
+    recorded = False
+
+    async def work(connection: AsyncConnection) -> Response:
+        nonlocal recorded
+        intake = await arun(connection, _record(document, services))
+        recorded = intake.document_id == document.id
+        return _answer(intake, is_new=recorded)
+
+    try:
+        return await once.do(payload, work)
+    except BaseException:
+        if recorded:  # it may be a failure of the answer to a COMMIT that took place
+            log.error("commit in doubt, object kept", key=erasing.key_of(document.tenant_id, document.id))
+        raise
+    finally:
+        if not recorded:
+            await _discard(services, document)
+
+
+async def _again(connection: AsyncConnection, once: Once, before: Intake, upload: Upload) -> Response:
+    """Give a document another run; of many uploads at once one does, in place of the run that was seen to have failed.
+
+    Its object is put while the document's row is held: nothing that is interrupted leaves one behind an erasure.
+    Whatever fails here, the object stays: it had one before, of the same bytes.
+    """
+    document = _describe(once.services, once.tenant_id, upload, before.document_id)
+    newest = await arun(connection, _held(document))
+    if newest is None:
+        raise _deleted()
+    if newest.run_id != before.run_id:
+        return _answer(newest, is_new=False)
+    await _put(once.services, document, upload)
+    return _answer(await arun(connection, _restart(document, once.services)), is_new=True)
+
+
+def _answer(intake: Intake, *, is_new: bool) -> Response:
+    answer = IntakeAnswer.model_validate(intake)
+    return answer_of(answer, 202 if is_new else 200, Location=f"/runs/{intake.run_id}")
 
 
 def _describe(services: Services, tenant_id: str, upload: Upload, document_id: UUID) -> Document:
@@ -87,37 +139,6 @@ def _store_away(what: str, error: Exception) -> Problem:
     log.error(f"object not {what}", error=str(error))
     headers = {"Retry-After": "5"}
     return Problem(503, "object-store-unavailable", f"the document could not be {what}", headers=headers)
-
-
-async def _commit(services: Services, document: Document) -> Intake:
-    in_doubt = False
-    try:
-        async with services.pool.connection() as connection:
-            intake = await arun(connection, _record(document, services))
-            in_doubt = True  # from here on a failure may be one of the answer to a COMMIT that took place
-    except BaseException:
-        if in_doubt:
-            log.error("commit in doubt, object kept", key=erasing.key_of(document.tenant_id, document.id))
-        else:
-            await _discard(services, document)
-        raise
-    return intake
-
-
-async def _again(services: Services, document: Document, before: Intake, upload: Upload) -> tuple[Intake, bool]:
-    """Give a document another run; of many uploads at once one does, in place of the run that was seen to have failed.
-
-    Its object is put while the document's row is held: nothing that is interrupted leaves one behind an erasure.
-    Whatever fails here, the object stays: it had one before, of the same bytes.
-    """
-    async with services.pool.connection() as connection:
-        newest = await arun(connection, _held(document))
-        if newest is None:
-            raise _deleted()
-        if newest.run_id != before.run_id:
-            return newest, False
-        await _put(services, document, upload)
-        return await arun(connection, _restart(document, services)), True
 
 
 def _record(document: Document, services: Services) -> Script[Intake]:
@@ -158,7 +179,7 @@ def _start(document: Document, services: Services) -> Script[Intake]:
 
 
 def _deleted() -> Problem:
-    return Problem(409, "conflict", "the same file is being deleted; send it again")
+    return Problem(409, "conflict", "the same file is being deleted; send it again", headers={"Retry-After": "1"})
 
 
 async def _discard(services: Services, document: Document) -> None:

@@ -120,5 +120,12 @@ def _bug(request: Request, error: Exception) -> JSONResponse:
     # The answer is made outside the middleware that gives the others their id.
     request_id = request.scope.get("state", {}).get("request_id", "")
     log.error("request failed", method=request.method, path=request.url.path, error=repr(error), request_id=request_id)
+    response = internal_error()
+    response.headers["X-Request-ID"] = request_id
+    return response
+
+
+def internal_error() -> JSONResponse:
+    """The answer to what nobody foresaw."""
     detail = "the request failed; the error is in the API's log, with this x-request-id"
-    return Problem(500, "internal-error", detail, headers={"X-Request-ID": request_id}).response()
+    return Problem(500, "internal-error", detail).response()

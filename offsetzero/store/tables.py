@@ -107,6 +107,21 @@ run_steps = Table(
     CheckConstraint("status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"),
 )
 
+# What was answered to POST requests that named an `Idempotency-Key`, for 24 hours; one at work has no row, but a lock.
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("headers", JSONB, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("tenant_id", "key"),
+    Index("ix_idempotency_keys_at", "at"),
+)
+
 # Events to publish, written in the transaction of what they tell. Columns as in Debezium's outbox event
 # router; a trigger notifies the channel `offsetzero_outbox`.
 outbox = Table(

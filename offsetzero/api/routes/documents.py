@@ -5,8 +5,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
-from offsetzero.api import intake, uploads
+from offsetzero.api import idempotency, intake, uploads
 from offsetzero.api.described import Responses, errors
+from offsetzero.api.idempotency import MayRepeat
 from offsetzero.api.models import DocumentAnswer, IntakeAnswer, SummaryDetails
 from offsetzero.api.problems import not_found
 from offsetzero.api.services import Tenant, WithServices
@@ -40,7 +41,7 @@ _FORM: dict[str, Any] = {
 }
 
 _UPLOADED: Responses = {
-    202: {"description": "Taken in; its run is at `Location`"},
+    202: {"model": IntakeAnswer, "description": "Taken in; its run is at `Location`"},
     200: {"model": IntakeAnswer, "description": "The same bytes were sent before: the run that they have"},
     **errors(
         "malformed-body",
@@ -52,6 +53,7 @@ _UPLOADED: Responses = {
         "no-file",
         "several-files",
         "object-store-unavailable",
+        *idempotency.CODES,
     ),
 }
 
@@ -62,19 +64,17 @@ _UPLOADED: Responses = {
     operation_id="upload_document",
     summary="Upload a document",
     openapi_extra=_FORM,
+    response_model=IntakeAnswer,
     responses=_UPLOADED,
 )
-async def upload(request: Request, response: Response, tenant: Tenant, services: WithServices) -> IntakeAnswer:
+async def upload(request: Request, once: MayRepeat, services: WithServices) -> Response:
     """Take in one document and start its run.
 
     The same bytes again are answered with the run that they have, unless that failed or was cancelled: then a new
     run starts, with the name and the content type of this upload.
     """
     async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
-        found, is_new = await intake.take_in(services, tenant, received)
-    response.status_code = 202 if is_new else 200
-    response.headers["Location"] = f"/runs/{found.run_id}"
-    return IntakeAnswer.model_validate(found)
+        return await intake.take_in(once, received)
 
 
 @router.get(

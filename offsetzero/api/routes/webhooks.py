@@ -4,9 +4,11 @@ import base64
 import secrets
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
+from offsetzero.api import idempotency
 from offsetzero.api.described import errors
+from offsetzero.api.idempotency import MayRepeat, answer_of
 from offsetzero.api.models import NewWebhookAnswer, WebhookAnswer, WebhookRequest, WebhooksAnswer
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Tenant, WithServices
@@ -14,6 +16,8 @@ from offsetzero.consumers.groups.webhooks import targets
 from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
 from offsetzero.schemas.ids import uuid7
 from offsetzero.store import webhooks
+from offsetzero.store.database import AsyncConnection
+from offsetzero.store.script import arun
 
 router = APIRouter(tags=["webhooks"])
 
@@ -34,9 +38,11 @@ MOST = 20
         "url-refused",
         "unknown-event-type",
         "invalid-request",
+        *idempotency.CODES,
     ),
+    response_model=NewWebhookAnswer,
 )
-async def subscribe(body: WebhookRequest, tenant: Tenant, services: WithServices) -> NewWebhookAnswer:
+async def subscribe(body: WebhookRequest, once: MayRepeat, services: WithServices) -> Response:
     """Messages are signed by Standard Webhooks 1.0.0 with the secret in the answer, which is shown only this once."""
     unknown = sorted(set(body.event_types) - set(EVENT_TYPES))
     if unknown:
@@ -48,10 +54,14 @@ async def subscribe(body: WebhookRequest, tenant: Tenant, services: WithServices
         raise Problem(422, "url-refused", str(error)) from error
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     types = [name for name in EVENT_TYPES if name in body.event_types]
-    added = await services.run(webhooks.add(uuid7(), tenant, body.url, secret, types, most=MOST))
-    if added is None:
-        raise Problem(409, "too-many-webhooks", f"there are {MOST} webhooks already; delete one first")
-    return NewWebhookAnswer(**WebhookAnswer.model_validate(added).model_dump(), secret=secret)
+
+    async def work(connection: AsyncConnection) -> Response:
+        added = await arun(connection, webhooks.add(uuid7(), once.tenant_id, body.url, secret, types, most=MOST))
+        if added is None:
+            raise Problem(409, "too-many-webhooks", f"there are {MOST} webhooks already; delete one first")
+        return answer_of(NewWebhookAnswer(**WebhookAnswer.model_validate(added).model_dump(), secret=secret), 201)
+
+    return await once.do(body.model_dump_json(), work)
 
 
 @router.get("/webhooks", operation_id="list_webhooks", summary="List subscriptions", responses=errors())
