@@ -14,6 +14,7 @@ Responses = dict[int | str, dict[str, Any]]
 # Every code with its status and a detail as it may be. docs/api.md lists the same; a test compares.
 CODES: dict[str, tuple[int, str]] = {
     "idempotency-key-invalid": (400, "Idempotency-Key is one key of 1 to 255 printable ASCII characters"),
+    "idempotency-key-needed": (400, "send the header Idempotency-Key: sent twice, this would be done twice"),
     "incomplete-body": (400, "the connection ended before the request was complete"),
     "malformed-body": (400, "the body is not JSON: Expecting value at character 0"),
     "key-needed": (401, "send the API key of your tenant as `Authorization: Bearer ozk_…`"),

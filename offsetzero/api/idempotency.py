@@ -153,6 +153,16 @@ MayRepeat = Annotated[Once, Depends(_once)]
 """A request that takes an `Idempotency-Key`."""
 
 
+def needed(once: Once) -> None:
+    """Refuse a request that would have its effect again each time it is sent, and names no key.
+
+    Raises:
+        Problem: 400.
+    """
+    if once.key is None:
+        raise Problem(400, "idempotency-key-needed", f"send the header {HEADER}: sent twice, this would be done twice")
+
+
 def answer_of(model: BaseModel, status: int, **headers: str) -> Response:
     """An answer as the framework would make it, with its bytes at hand."""
     return Response(model.model_dump_json(), status, headers, "application/json")

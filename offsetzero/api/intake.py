@@ -23,13 +23,14 @@ from offsetzero.store.script import Script, arun
 log = logs.get(__name__)
 
 
-async def take_in(once: Once, upload: Upload) -> Response:
+async def take_in(once: Once, upload: Upload, *, force: bool = False) -> Response:
     """Store a document and start its run: 202. The same content of one tenant is one document, and it has another run
     only when the last one failed or was cancelled; otherwise the answer is 200 with that run.
 
     Args:
         once: the request.
         upload: what it has brought.
+        force: another run in any case.
 
     Raises:
         Problem: 503, the object store does not take it; 409, the document is being deleted, or the first request with
@@ -43,9 +44,9 @@ async def take_in(once: Once, upload: Upload) -> Response:
         return await _take_in_new(once, payload, upload)
 
     async def work(connection: AsyncConnection) -> Response:
-        if not before.ended_badly:
+        if not before.ended_badly and not force:
             return _answer(before, is_new=False)
-        return await _again(connection, once, before, upload)
+        return await _again(connection, once, before, upload, force=force)
 
     return await once.do(payload, work)
 
@@ -91,8 +92,9 @@ async def _take_in_new(once: Once, payload: str, upload: Upload) -> Response:
             await _discard(services, document)
 
 
-async def _again(connection: AsyncConnection, once: Once, before: Intake, upload: Upload) -> Response:
-    """Give a document another run; of many uploads at once one does, in place of the run that was seen to have failed.
+async def _again(connection: AsyncConnection, once: Once, before: Intake, upload: Upload, *, force: bool) -> Response:
+    """Give a document another run; of many uploads at once one does, in place of the run that was seen to have failed,
+    unless each is told to.
 
     Its object is put while the document's row is held: nothing that is interrupted leaves one behind an erasure.
     Whatever fails here, the object stays: it had one before, of the same bytes.
@@ -101,7 +103,7 @@ async def _again(connection: AsyncConnection, once: Once, before: Intake, upload
     newest = await arun(connection, _held(document))
     if newest is None:
         raise _deleted()
-    if newest.run_id != before.run_id:
+    if newest.run_id != before.run_id and not force:
         return _answer(newest, is_new=False)
     await _put(once.services, document, upload)
     return _answer(await arun(connection, _restart(document, once.services)), is_new=True)

@@ -89,6 +89,22 @@ def test_a_run_that_goes_on_or_went_well_is_the_answer(api: Api) -> None:
     assert api.rows("SELECT count(*) FROM runs") == [(2,)]
 
 
+def test_who_forces_it_has_another_run_once_a_key(api: Api) -> None:
+    first = _upload(api).json()
+    _end(api, first["run_id"], badly=False)
+    sent = {"files": {"file": ("b.md", DATA, "text/markdown")}, "params": {"force": "true"}}
+    refused = api.client.post("/documents", **sent)
+    assert (refused.status_code, refused.json()["type"]) == (400, "urn:offsetzero:problem:idempotency-key-needed")
+    forced = [api.client.post("/documents", **sent, headers={"Idempotency-Key": key}) for key in ("1", "1", "2")]
+    assert [answer.status_code for answer in forced] == [202] * 3
+    assert forced[0].content == forced[1].content
+    assert len({first["run_id"], *(answer.json()["run_id"] for answer in forced)}) == 3
+    assert {answer.json()["document_id"] for answer in forced} == {first["document_id"]}
+    told = api.rows("SELECT headers ->> 'ce_sequence' FROM outbox WHERE type = 'document.uploaded' ORDER BY id")
+    assert told == [("1",), ("2",), ("3",)]
+    assert len(api.objects()) == 1
+
+
 def test_the_newest_run_is_that_of_the_database_clock(api: Api) -> None:
     """Ids come from the clocks of several API processes; one that is behind must not hide its run."""
     _failed(api)

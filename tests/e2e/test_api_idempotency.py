@@ -1,6 +1,6 @@
 """`Idempotency-Key`: one effect and one answer, however often, at once, and whoever dies meanwhile."""
 
-import threading
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -94,20 +94,18 @@ def test_a_key_belongs_to_one_request(api: Api) -> None:
 
 def test_of_200_at_once_one_starts_a_run(api: Api) -> None:
     """idempot-js#186: the loser of a race got 503."""
-    start = threading.Barrier(AT_ONCE)
 
-    def send(_: int) -> httpx.Response:
-        start.wait(60)
-        return _upload(api.client, "key-1", timeout=60)
+    async def send_all() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=AT_ONCE)
+        headers = {**api.client.headers, "Idempotency-Key": "key-1"}
+        async with httpx.AsyncClient(
+            base_url=api.client.base_url, headers=headers, limits=limits, timeout=60
+        ) as client:
+            files = {"file": ("a.md", DATA, "text/markdown")}
+            return await asyncio.gather(*(client.post("/documents", files=files) for _ in range(AT_ONCE)))
 
-    limits = httpx.Limits(max_connections=AT_ONCE)
-    with httpx.Client(base_url=api.client.base_url, headers=api.client.headers, limits=limits) as client:
-        api.client, closed = client, api.client
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            responses = list(threads.map(send, range(AT_ONCE)))
-        api.client = closed
-    statuses = [response.status_code for response in responses]
-    assert set(statuses) <= {202, 409}
+    responses = asyncio.run(send_all())
+    assert {response.status_code for response in responses} <= {202, 409}
     taken = [response for response in responses if response.status_code == 202]
     assert len({response.content for response in taken}) == 1
     assert sum("idempotent-replayed" not in response.headers for response in taken) == 1

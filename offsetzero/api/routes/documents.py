@@ -1,9 +1,9 @@
 """Documents: upload, read, delete."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from offsetzero.api import idempotency, intake, uploads
 from offsetzero.api.described import Responses, errors
@@ -45,6 +45,8 @@ _UPLOADED: Responses = {
     200: {"model": IntakeAnswer, "description": "The same bytes were sent before: the run that they have"},
     **errors(
         "malformed-body",
+        "idempotency-key-needed",
+        "invalid-request",
         "conflict",
         "too-large",
         "not-multipart",
@@ -67,14 +69,21 @@ _UPLOADED: Responses = {
     response_model=IntakeAnswer,
     responses=_UPLOADED,
 )
-async def upload(request: Request, once: MayRepeat, services: WithServices) -> Response:
+async def upload(
+    request: Request,
+    once: MayRepeat,
+    services: WithServices,
+    force: Annotated[bool, Query(description="Start a run in any case; needs an `Idempotency-Key`")] = False,
+) -> Response:
     """Take in one document and start its run.
 
-    The same bytes again are answered with the run that they have, unless that failed or was cancelled: then a new
-    run starts, with the name and the content type of this upload.
+    The same bytes again are answered with the run that they have, unless that failed or was cancelled, or `force` is
+    true: then a new run starts, with the name and the content type of this upload.
     """
+    if force:
+        idempotency.needed(once)
     async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
-        return await intake.take_in(once, received)
+        return await intake.take_in(once, received, force=force)
 
 
 @router.get(
