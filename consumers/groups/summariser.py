@@ -1,11 +1,13 @@
 """The group `summariser`: a summary of each document, by an OpenAI-compatible endpoint or on this machine."""
 
 import asyncio
+from functools import partial
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.groups.documents.load import DELETED, document_of, load
 from offsetzero.consumers.groups.summaries import Summary, local, provider
+from offsetzero.consumers.groups.summaries.in_run import spent, unless_cancelled
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.store import summaries
 from offsetzero.store.script import run
@@ -25,9 +27,18 @@ async def summarise(event: DocumentUploaded, ctx: Context) -> Summary | None:
     if not found.has_text:
         return Summary("", "none", warnings=["the document has no text (only images?): there is no summary"])
     if ctx.settings.llm.base_url:
-        async with ctx.provider(PROVIDER):
-            return await provider.summarise(found.text, ctx.settings.llm, idempotency_key=ctx.idempotency_key)
+        return await unless_cancelled(ctx, _ask(found.text, ctx))
     return await asyncio.to_thread(local.summarise, found.text)
+
+
+async def _ask(text: str, ctx: Context) -> Summary:
+    async with ctx.provider(PROVIDER):
+        return await provider.summarise(
+            text,
+            ctx.settings.llm,
+            idempotency_key=ctx.idempotency_key,
+            spent=partial(spent, ctx, group.name),
+        )
 
 
 @group.handler(DocumentUploaded)

@@ -23,6 +23,7 @@ CODES: dict[str, tuple[int, str]] = {
     "method-not-allowed": (405, "Method Not Allowed"),
     "conflict": (409, "the same file is being deleted; send it again"),
     "idempotency-key-in-use": (409, "the first request with this Idempotency-Key is still at work; send it again"),
+    "run-ended": (409, "the run has succeeded; it cannot be cancelled any more"),
     "too-many-webhooks": (409, "there are 20 webhooks already; delete one first"),
     "too-large": (413, "the file is larger than 52428800 bytes"),
     "not-json": (415, "send JSON, with the header Content-Type: application/json"),

@@ -18,6 +18,7 @@ from offsetzero.schemas.ids import uuid7
 from offsetzero.store import documents, runs
 from offsetzero.store.database import AsyncConnection
 from offsetzero.store.documents import Document, Intake
+from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script, arun
 
 log = logs.get(__name__)
@@ -49,6 +50,26 @@ async def take_in(once: Once, upload: Upload, *, force: bool = False) -> Respons
         return await _again(connection, once, before, upload, force=force)
 
     return await once.do(payload, work)
+
+
+async def reindex(once: Once, document_id: UUID) -> Response:
+    """Start another run of a document as it is: 202.
+
+    Raises:
+        Problem: 404; 409 and 422 as `take_in`.
+    """
+
+    def script() -> Script[Intake]:
+        if not (yield from documents.lock(once.tenant_id, document_id)):
+            raise not_found("document")
+        document = yield from documents.find(once.tenant_id, document_id)
+        assert document is not None  # noqa: S101 - it is held
+        return (yield from _restart(document, once.services))
+
+    async def work(connection: AsyncConnection) -> Response:
+        return _answer(await arun(connection, script()), is_new=True)
+
+    return await once.do("", work)
 
 
 async def take_out(services: Services, tenant_id: str, document_id: UUID) -> None:
@@ -177,7 +198,7 @@ def _start(document: Document, services: Services) -> Script[Intake]:
         uploaded_at=document.uploaded_at,
     )
     yield from outbox.record(event, source=services.settings.source, sequence=document.version)
-    return Intake(document.id, run_id, runs.RunStatus.QUEUED)
+    return Intake(document.id, run_id, RunStatus.QUEUED)
 
 
 def _deleted() -> Problem:

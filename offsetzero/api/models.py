@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
-from offsetzero.store.runs import RunStatus, StepStatus
+from offsetzero.store.run_states import RunStatus, StepStatus
 
 _DOCUMENT, _RUN = "01981f4e-5d3a-7c11-9b52-3f0f6a1c2d4e", "01981f4e-5d3b-7f60-8a1d-51c2b7e09a33"
 _WEBHOOK = "01981f50-02c7-7a44-b0de-9c4f1e7d8812"
@@ -115,6 +115,8 @@ class StepAnswer(_Answer):
     due: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    input_tokens: int | None = Field(description="Used of a provider, over all attempts, whatever became of them")
+    output_tokens: int | None
 
 
 class RunAnswer(_Answer):
@@ -140,6 +142,8 @@ class RunAnswer(_Answer):
                 "due": "2026-01-31T12:01:02Z",
                 "started_at": _AT,
                 "finished_at": None,
+                "input_tokens": 812,
+                "output_tokens": 0,
             }
         ],
     )

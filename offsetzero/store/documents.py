@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from offsetzero.store import runs
+from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script
 
 
@@ -29,12 +29,12 @@ class Intake:
 
     document_id: UUID
     run_id: UUID
-    status: runs.RunStatus
+    status: RunStatus
 
     @property
     def ended_badly(self) -> bool:
         """Whether the run was of no use: the same content may have another."""
-        return self.status in (runs.RunStatus.FAILED, runs.RunStatus.CANCELLED)
+        return self.status in (RunStatus.FAILED, RunStatus.CANCELLED)
 
 
 _COLUMNS = "id, tenant_id, name, content_type, uri, size_bytes, sha256, version, uploaded_at"
@@ -60,7 +60,7 @@ def find_intake(tenant_id: str, sha256: str) -> Script[Intake | None]:
         "ORDER BY r.created_at DESC, r.id DESC LIMIT 1",
         (tenant_id, sha256),
     )
-    return Intake(rows[0][0], rows[0][1], runs.RunStatus(rows[0][2])) if rows else None
+    return Intake(rows[0][0], rows[0][1], RunStatus(rows[0][2])) if rows else None
 
 
 def add(document: Document) -> Script[bool]:

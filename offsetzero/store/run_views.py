@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from offsetzero.store.runs import RunStatus, StepStatus
+from offsetzero.store.run_states import RunStatus, StepStatus
 from offsetzero.store.script import Rows, Script
 
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One group's part of a run. `due` is when the next attempt may start."""
+    """One group's part of a run. `due` is when the next attempt may start; tokens are those of all attempts."""
 
     step: str
     required: bool
@@ -22,6 +22,8 @@ class StepView:
     due: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    input_tokens: int | None
+    output_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def _with_steps(runs: Rows) -> Script[list[RunView]]:
     if runs:
         rows = yield (
             "SELECT run_id, step, required, status, attempts, reason, detail, warning, due, started_at, "
-            "finished_at FROM run_steps WHERE run_id = ANY (%s) ORDER BY required DESC, step",
+            "finished_at, input_tokens, output_tokens FROM run_steps WHERE run_id = ANY (%s) "
+            "ORDER BY required DESC, step",
             ([run[0] for run in runs],),
         )
     steps: dict[UUID, list[StepView]] = {}

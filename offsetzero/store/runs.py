@@ -1,5 +1,4 @@
-"""Runs and their steps: every change is a compare-and-set. A terminal state changes in one way only: an operator's
-redrive of the dead letter that failed it makes it queued again.
+"""Runs and their steps: every change is a compare-and-set by the table of `offsetzero.store.run_states`.
 
 The row of the run is locked before its steps, so that exactly one caller sees a run end. Who works on many
 runs in one transaction takes them in the order of their ids, otherwise two groups can deadlock.
@@ -8,31 +7,10 @@ runs in one transaction takes them in the order of their ids, otherwise two grou
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from uuid import UUID
 
+from offsetzero.store.run_states import RunStatus, StepStatus, before_run, before_step, end_of
 from offsetzero.store.script import Script
-
-
-class RunStatus(StrEnum):
-    """Where a run stands."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-class StepStatus(StrEnum):
-    """Where one group's part of a run stands."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    WAITING = "waiting"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +59,12 @@ def start_step(run_id: UUID, step: str, attempt: int) -> Script[bool]:
         "VALUES (%s, %s, 'running', %s, clock_timestamp()) "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = 'running', "
         "attempts = greatest(s.attempts, excluded.attempts), reason = NULL, detail = NULL, due = NULL, "
-        "started_at = coalesce(s.started_at, excluded.started_at) "
-        "WHERE s.status IN ('queued', 'running', 'waiting')",
-        (run_id, step, attempt),
+        "started_at = coalesce(s.started_at, excluded.started_at) WHERE s.status = ANY (%s)",
+        (run_id, step, attempt, before_step(StepStatus.RUNNING)),
     )
     yield (
-        "UPDATE runs SET status = 'running', started_at = clock_timestamp() WHERE id = %s AND status = 'queued'",
-        (run_id,),
+        "UPDATE runs SET status = 'running', started_at = clock_timestamp() WHERE id = %s AND status = ANY (%s)",
+        (run_id, before_run(RunStatus.RUNNING)),
     )
     return True
 
@@ -108,8 +85,8 @@ def wait_step(run_id: UUID, step: str, *, attempt: int, reason: str, detail: str
         "VALUES (%s, %s, 'waiting', %s, %s, %s, %s, clock_timestamp()) "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = 'waiting', "
         "attempts = greatest(s.attempts, excluded.attempts), reason = excluded.reason, "
-        "detail = excluded.detail, due = excluded.due WHERE s.status IN ('queued', 'running', 'waiting')",
-        (run_id, step, attempt, reason, _storable(detail), due),
+        "detail = excluded.detail, due = excluded.due WHERE s.status = ANY (%s)",
+        (run_id, step, attempt, reason, _storable(detail), due, before_step(StepStatus.WAITING)),
     )
 
 
@@ -143,6 +120,43 @@ def cancel_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[
     return (yield from _end_step(run_id, step, StepStatus.CANCELLED, reason=reason, detail=detail, warning=None))
 
 
+def cancel(tenant_id: str, run_id: UUID) -> Script[RunEnd | None]:
+    """Cancel a tenant's run with all of its steps that have not ended; what these still do has no effect on it.
+
+    Returns:
+        How it ended; None when it had ended before, and when there is none.
+    """
+    rows = yield (
+        "UPDATE runs SET status = 'cancelled', finished_at = clock_timestamp() "
+        "WHERE id = %s AND tenant_id = %s AND status = ANY (%s) RETURNING document_id, finished_at",
+        (run_id, tenant_id, before_run(RunStatus.CANCELLED)),
+    )
+    if not rows:
+        return None
+    yield (
+        "UPDATE run_steps SET status = 'cancelled', reason = 'cancelled', detail = NULL, due = NULL, "
+        "finished_at = clock_timestamp() WHERE run_id = %s AND status = ANY (%s)",
+        (run_id, before_step(StepStatus.CANCELLED)),
+    )
+    document_id, finished_at = rows[0]
+    return RunEnd(run_id, tenant_id, document_id, RunStatus.CANCELLED, None, None, None, finished_at)
+
+
+def is_cancelled(run_id: UUID) -> Script[bool]:
+    """Whether a run is cancelled: for work outside of transactions, which asks now and then."""
+    rows = yield "SELECT 1 FROM runs WHERE id = %s AND status = 'cancelled'", (run_id,)
+    return bool(rows)
+
+
+def spend(run_id: UUID, step: str, input_tokens: int, output_tokens: int) -> Script[None]:
+    """Add to the tokens that a step has used, over all its attempts, however they and the run end."""
+    yield (
+        "UPDATE run_steps SET input_tokens = coalesce(input_tokens, 0) + %s, "
+        "output_tokens = coalesce(output_tokens, 0) + %s WHERE run_id = %s AND step = %s",
+        (input_tokens, output_tokens, run_id, step),
+    )
+
+
 def lock_all(run_ids: Sequence[UUID]) -> Script[None]:
     """Hold runs until the transaction ends, in the order of their ids."""
     yield "SELECT FROM runs WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE", (list(run_ids),)
@@ -161,11 +175,11 @@ def requeue_steps(steps: Sequence[tuple[UUID, str]]) -> Script[None]:
         "WITH queued AS (UPDATE run_steps s SET status = 'queued', attempts = 0, reason = NULL, detail = NULL, "
         "warning = NULL, due = NULL, started_at = NULL, finished_at = NULL "
         "FROM unnest(%s::uuid[], %s::text[]) AS again (run_id, step) JOIN runs r ON r.id = again.run_id "
-        "WHERE s.run_id = again.run_id AND s.step = again.step AND s.status = 'failed' AND r.status <> 'cancelled' "
+        "WHERE s.run_id = again.run_id AND s.step = again.step AND s.status = ANY (%s) AND r.status <> 'cancelled' "
         "RETURNING s.run_id, s.required) "
         "UPDATE runs SET status = 'queued', started_at = NULL, finished_at = NULL "
-        "WHERE status = 'failed' AND id IN (SELECT run_id FROM queued WHERE required)",
-        (run_ids, names),
+        "WHERE status = ANY (%s) AND id IN (SELECT run_id FROM queued WHERE required)",
+        (run_ids, names, before_step(StepStatus.QUEUED), before_run(RunStatus.QUEUED)),
     )
 
 
@@ -191,11 +205,10 @@ def _end_step(
         "finished_at) VALUES (%s, %s, %s, 1, %s, %s, %s, clock_timestamp(), clock_timestamp()) "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = excluded.status, reason = excluded.reason, "
         "detail = excluded.detail, warning = excluded.warning, due = NULL, "
-        "attempts = greatest(s.attempts, 1), finished_at = clock_timestamp() "
-        "WHERE s.status IN ('queued', 'running', 'waiting')",
-        (run_id, step, status, reason, _storable(detail), _storable(warning)),
+        "attempts = greatest(s.attempts, 1), finished_at = clock_timestamp() WHERE s.status = ANY (%s)",
+        (run_id, step, status, reason, _storable(detail), _storable(warning), before_step(status)),
     )
-    if run_status not in (RunStatus.QUEUED, RunStatus.RUNNING):
+    if run_status not in before_run(RunStatus.SUCCEEDED):
         return None
     return (yield from _end_run(run_id))
 
@@ -205,16 +218,15 @@ def _end_run(run_id: UUID) -> Script[RunEnd | None]:
         "SELECT step, status, reason, detail FROM run_steps WHERE run_id = %s AND required ORDER BY finished_at, step",
         (run_id,),
     )
-    if not steps or any(status in ("queued", "running", "waiting") for _, status, _, _ in steps):
+    status = end_of([item[1] for item in steps])
+    if status is None:
         return None
     failed = next((item for item in steps if item[1] == StepStatus.FAILED), None)
-    cancelled = any(item[1] == StepStatus.CANCELLED for item in steps)
-    status = RunStatus.FAILED if failed else RunStatus.CANCELLED if cancelled else RunStatus.SUCCEEDED
     rows = yield (
         "UPDATE runs SET status = %s, started_at = coalesce(started_at, clock_timestamp()), "
         "finished_at = clock_timestamp() "
-        "WHERE id = %s AND status IN ('queued', 'running') RETURNING tenant_id, document_id, finished_at",
-        (status, run_id),
+        "WHERE id = %s AND status = ANY (%s) RETURNING tenant_id, document_id, finished_at",
+        (status, run_id, before_run(status)),
     )
     if not rows:
         return None

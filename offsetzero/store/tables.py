@@ -103,6 +103,8 @@ run_steps = Table(
     Column("due", _Time),
     Column("started_at", _Time),
     Column("finished_at", _Time),
+    Column("input_tokens", BigInteger),  # used of a provider, over all attempts, also those that failed
+    Column("output_tokens", BigInteger),
     PrimaryKeyConstraint("run_id", "step"),
     CheckConstraint("status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"),
 )

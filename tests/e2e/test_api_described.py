@@ -36,7 +36,7 @@ def _codes(operation: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
 def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str, operation: dict[str, Any]) -> None:
-    assert re.fullmatch(r"(get|list|create|delete|upload|search)_[a-z]+", operation["operationId"])
+    assert re.fullmatch(r"(get|list|create|delete|upload|search|cancel|reindex)_[a-z]+", operation["operationId"])
     assert operation["summary"]
     assert operation["security"]
     assert {"key-needed", "key-unknown", "database-unavailable"} <= _codes(operation)
@@ -49,7 +49,7 @@ def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str
 
 def test_names_are_used_once_and_every_reference_leads_somewhere() -> None:
     names = [parameter.values[2]["operationId"] for parameter in OPERATIONS]
-    assert len(set(names)) == len(names) == 12
+    assert len(set(names)) == len(names) == 14
     schemas = DOCUMENT["components"]["schemas"]
     assert "HTTPValidationError" not in schemas
     references = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
@@ -116,6 +116,10 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("get", "/documents/odd", {}, "invalid-request"),
     ("delete", f"/documents{ONE}", {}, "not-found"),
     ("get", f"/runs{ONE}", {}, "not-found"),
+    ("post", f"/documents{ONE}/reindex", {}, "idempotency-key-needed"),
+    ("post", f"/documents{ONE}/reindex", {"headers": {"Idempotency-Key": "1"}}, "not-found"),
+    ("post", f"/runs{ONE}/cancel", {}, "not-found"),
+    ("post", f"/runs{ONE}/cancel", {"headers": {"Idempotency-Key": "1"}}, "idempotency-key-reused"),
     ("get", "/runs?limit=0", {}, "invalid-request"),
     ("get", "/search?q=%20", {}, "empty-query"),
     ("get", "/search", {}, "invalid-request"),
@@ -141,7 +145,7 @@ def test_an_error_is_the_one_that_is_declared(api: Api) -> None:
         assert answer.json()["type"] == f"urn:offsetzero:problem:{code}", (method, path, sent)
         assert (answer.status_code, answer.json()["status"]) == (described.CODES[code][0],) * 2
         assert described.Problem.model_validate(answer.json()).detail
-        route = re.sub(r"^/(\w+)/[^?]+", lambda m: f"/{m[1]}/{{{m[1][:-1]}_id}}", path).partition("?")[0]
+        route = re.sub(r"^/(\w+)/[^?/]+", lambda m: f"/{m[1]}/{{{m[1][:-1]}_id}}", path).partition("?")[0]
         operation = DOCUMENT["paths"][route].get(method)
         assert operation is None or code in _codes(operation), (method, path)
 

@@ -109,6 +109,20 @@ async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> Doc
     )
 
 
+@router.post(
+    "/documents/{document_id}/reindex",
+    status_code=202,
+    operation_id="reindex_document",
+    summary="Work on a document once more",
+    responses=errors("not-found", "invalid-request", "idempotency-key-needed", *idempotency.CODES),
+    response_model=IntakeAnswer,
+)
+async def reindex(document_id: UUID, once: MayRepeat) -> Response:
+    """Start another run of a document as it is: all groups read it again. Needs an `Idempotency-Key`."""
+    idempotency.needed(once)
+    return await intake.reindex(once, document_id)
+
+
 @router.delete(
     "/documents/{document_id}",
     status_code=204,
