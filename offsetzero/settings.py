@@ -121,6 +121,10 @@ class ApiSettings(_Section):
     """The groups that must finish before a run ends; as JSON in the environment."""
     pool_size: Annotated[int, Field(ge=1)] = 10
     """The most connections to the database."""
+    requests_per_second: Annotated[float, Field(gt=0)] = 500.0
+    """Of one tenant, by each API process; more are answered 429, with `Retry-After`."""
+    burst: Annotated[int, Field(ge=1)] = 5_000
+    """Requests that a tenant may send at once, after a quiet time."""
 
 
 class WebhookSettings(_Section):

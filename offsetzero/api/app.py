@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from offsetzero.api import idempotency, problems
 from offsetzero.api.described import DescribedApi
+from offsetzero.api.limits import TenantLimits
 from offsetzero.api.middleware import Bounded, Observed
 from offsetzero.api.routes import catalogue, documents, operations, runs, search, usage, webhooks
 from offsetzero.api.services import Services
@@ -32,7 +33,8 @@ def create_app(settings: Settings) -> FastAPI:
         async with async_pool(
             settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS
         ) as pool:
-            app.state.services = Services(settings, pool, Objects(settings.objects))
+            limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
+            app.state.services = Services(settings, pool, Objects(settings.objects), limits)
             pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")
             yield
             pruning.cancel()

@@ -1,5 +1,6 @@
 """What the OpenAPI document says besides the types: which errors an operation has, as problems, with examples."""
 
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -19,6 +20,7 @@ CODES: dict[str, tuple[int, str]] = {
     "malformed-body": (400, "the body is not JSON: Expecting value at character 0"),
     "key-needed": (401, "send the API key of your tenant as `Authorization: Bearer ozk_…`"),
     "key-unknown": (401, "this API key is not known or was revoked"),
+    "read-only-key": (403, "this key may only read; send one with the role 'writer'"),
     "not-found": (404, "there is no such document"),
     "method-not-allowed": (405, "Method Not Allowed"),
     "conflict": (409, "the same file is being deleted; send it again"),
@@ -37,6 +39,7 @@ CODES: dict[str, tuple[int, str]] = {
     "several-files": (422, "the request has more than one file in the field 'file'"),
     "unknown-event-type": (422, "no such event type: run.odd; there are run.succeeded, run.failed, run.cancelled"),
     "url-refused": (422, "the URL must start with https:// and name a host"),
+    "too-many-requests": (429, "the tenant sends more than 500 requests a second"),
     "internal-error": (500, "the request failed; the error is in the API's log, with this x-request-id"),
     "catalogue-unavailable": (503, "the group catalogue has never run: `offsetzero groups run catalogue` starts it"),
     "database-unavailable": (503, "the database does not answer; try again"),
@@ -44,7 +47,7 @@ CODES: dict[str, tuple[int, str]] = {
     "usage-unavailable": (503, "the group usage does not answer; it may be starting: try again"),
     "object-store-unavailable": (503, "the document could not be stored"),
 }
-_EVERYWHERE = ("key-needed", "key-unknown", "internal-error", "database-unavailable")
+_EVERYWHERE = ("key-needed", "key-unknown", "too-many-requests", "internal-error", "database-unavailable")
 
 
 class Problem(BaseModel):
@@ -63,6 +66,10 @@ def errors(*codes: str) -> Responses:
     by_status: dict[int, list[str]] = {}
     for code in (*_EVERYWHERE, *codes):
         by_status.setdefault(CODES[code][0], []).append(code)
+    return _described(by_status)
+
+
+def _described(by_status: Mapping[int, Sequence[str]]) -> Responses:
     return {
         status: {
             "description": ", ".join(f"`{code}`" for code in found),
@@ -90,6 +97,10 @@ class DescribedApi(FastAPI):
         document = super().openapi()
         schemas = document["components"]["schemas"]
         schemas["Problem"] = Problem.model_json_schema()
+        refused = {str(status): said for status, said in _described({403: ["read-only-key"]}).items()}
+        for item in document["paths"].values():
+            for method in item.keys() - {"get"}:
+                item[method]["responses"] |= refused
         for name, schema in schemas.items():
             if "examples" in schema:  # the framework leaves out what is null, and clients must see that it may be
                 schema["examples"] = getattr(models, name).model_config["json_schema_extra"]["examples"]

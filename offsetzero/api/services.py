@@ -1,11 +1,13 @@
 """What requests work with, made once in `create_app`, and whose request it is."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from offsetzero.api.limits import TenantLimits
 from offsetzero.api.problems import Problem
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.settings import Settings
@@ -13,17 +15,20 @@ from offsetzero.store import generations, tenants
 from offsetzero.store.database import AsyncPool
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import Script, arun
+from offsetzero.store.tenants import Role
 
 T = TypeVar("T")
+_READS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The database, the object store, the settings, the time."""
+    """The database, the object store, how much a tenant may ask, the settings, the time."""
 
     settings: Settings
     pool: AsyncPool
     objects: Objects
+    limits: TenantLimits
     clock: Clock = SYSTEM
 
     async def run(self, script: Script[T]) -> T:
@@ -59,12 +64,18 @@ async def _tenant(
     if credentials is None:
         detail = "send the API key of your tenant as `Authorization: Bearer ozk_…`"
         raise Problem(401, "key-needed", detail, headers={"WWW-Authenticate": "Bearer"})
-    tenant_id = await services.run(tenants.tenant_of(credentials.credentials))
-    if tenant_id is None:
+    owner = await services.run(tenants.owner_of(credentials.credentials))
+    if owner is None:
         headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)
-    request.state.tenant_id = tenant_id  # for the log
-    return tenant_id
+    request.state.tenant_id = owner.tenant_id  # for the log
+    if (seconds := services.limits.take(owner.tenant_id)) > 0:
+        headers = {"Retry-After": str(math.ceil(seconds))}
+        detail = f"the tenant sends more than {services.settings.api.requests_per_second:g} requests a second"
+        raise Problem(429, "too-many-requests", detail, headers=headers)
+    if owner.role is Role.READER and request.method not in _READS:
+        raise Problem(403, "read-only-key", "this key may only read; send one with the role 'writer'")
+    return owner.tenant_id
 
 
 Tenant = Annotated[str, Depends(_tenant)]

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ _MAX_NAME = 200
 def create(
     tenant: Annotated[str, typer.Argument(help="Whose documents the key opens: letters, digits, '_' or '-'.")],
     name: Annotated[str, typer.Option(help="What the key is for, to find it in the list.")] = "",
+    role: Annotated[Literal["reader", "writer"], typer.Option(help="What it may do: only read, or all.")] = "writer",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Make a key and print it, once: only its hash is stored.
@@ -32,9 +33,9 @@ def create(
     if len(name) > _MAX_NAME or not name.isprintable():
         raise typer.BadParameter(f"one line of {_MAX_NAME} characters at most", param_hint="--name")
     with _database() as connection:
-        key = tenants.create_key(connection, tenant, name)
+        key = tenants.create_key(connection, tenant, name, tenants.Role(role))
     if as_json:
-        print(json.dumps({"key": key, "id": tenants.id_of(key), "tenant": tenant, "name": name}))
+        print(json.dumps({"key": key, "id": tenants.id_of(key), "tenant": tenant, "name": name, "role": role}))
         return
     print(key)
     print(
@@ -62,8 +63,8 @@ def list_keys(
     if not found:
         print("No keys" + (f" of tenant {tenant}" if tenant else "") + ": `offsetzero keys create TENANT` makes one.")
         return
-    columns = ("id", "tenant", "hint", "created_at", "revoked_at", "name")
-    rows.show(columns, [[row[column] or "-" for column in columns] for row in found], first=4)
+    columns = ("id", "tenant", "hint", "role", "created_at", "revoked_at", "name")
+    rows.show(columns, [[row[column] or "-" for column in columns] for row in found], first=5)
 
 
 @app.command("revoke")
@@ -109,6 +110,7 @@ def _row(info: "KeyInfo") -> dict[str, Any]:
         "tenant": info.tenant_id,
         "name": info.name,
         "hint": info.hint,
+        "role": info.role.value,
         "created_at": info.created_at.isoformat(timespec="seconds"),
         "revoked_at": info.revoked_at.isoformat(timespec="seconds") if info.revoked_at else None,
     }

@@ -48,6 +48,8 @@ api_keys = Table(
     Column("created_at", _Time, nullable=False, server_default=_NOW),
     Column("revoked_at", _Time),
     Column("name", Text, nullable=False, server_default=""),
+    Column("role", Text, nullable=False, server_default=text("'writer'")),
+    CheckConstraint("role IN ('reader', 'writer')", name="role"),
 )
 
 # What tenants uploaded. `version` is the document's ce_sequence.

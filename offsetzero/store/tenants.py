@@ -5,6 +5,8 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.store.database import Connection
@@ -13,6 +15,20 @@ from offsetzero.store.script import Script, run
 PREFIX = "ozk_"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _ID = re.compile(r"[0-9a-f]{12}")
+
+
+class Role(StrEnum):
+    """What a key may do."""
+
+    READER = "reader"
+    WRITER = "writer"
+
+
+class Owner(NamedTuple):
+    """Whose key it is, and what it may do."""
+
+    tenant_id: str
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +41,17 @@ class KeyInfo:
     hint: str
     created_at: datetime
     revoked_at: datetime | None
+    role: Role
 
 
-def create_key(connection: Connection, tenant_id: str, name: str = "") -> str:
+def create_key(connection: Connection, tenant_id: str, name: str = "", role: Role = Role.WRITER) -> str:
     """Make a new key for a tenant, in the caller's transaction.
 
     Args:
         connection: the database.
         tenant_id: whose documents the key opens.
         name: what it is for, to be found in the list of keys.
+        role: what it may do.
 
     Returns:
         The key. It is not stored and cannot be shown again.
@@ -41,10 +59,10 @@ def create_key(connection: Connection, tenant_id: str, name: str = "") -> str:
     Raises:
         ConfigurationError: the tenant id is not made of 1 to 64 letters, digits, `_` or `-`.
     """
-    return run(connection, new_key(tenant_id, name))
+    return run(connection, new_key(tenant_id, name, role))
 
 
-def new_key(tenant_id: str, name: str = "") -> Script[str]:
+def new_key(tenant_id: str, name: str = "", role: Role = Role.WRITER) -> Script[str]:
     """As `create_key`, for any kind of connection."""
     if not _TENANT.fullmatch(tenant_id):
         raise ConfigurationError(
@@ -52,8 +70,8 @@ def new_key(tenant_id: str, name: str = "") -> Script[str]:
         )
     key = PREFIX + secrets.token_urlsafe(32)
     yield (
-        "INSERT INTO api_keys (key_hash, tenant_id, hint, name) VALUES (%s, %s, %s, %s)",
-        (_hash(key), tenant_id, f"{key[:8]}…{key[-4:]}", name),
+        "INSERT INTO api_keys (key_hash, tenant_id, hint, name, role) VALUES (%s, %s, %s, %s, %s)",
+        (_hash(key), tenant_id, f"{key[:8]}…{key[-4:]}", name, role.value),
     )
     return key
 
@@ -66,20 +84,26 @@ def id_of(key: str) -> str:
 def keys(tenant_id: str | None = None) -> Script[list[KeyInfo]]:
     """All keys, revoked ones too, of one tenant or of all; oldest first within a tenant."""
     rows = yield (
-        "SELECT left(encode(key_hash, 'hex'), 12), tenant_id, name, hint, created_at, revoked_at FROM api_keys "
+        "SELECT left(encode(key_hash, 'hex'), 12), tenant_id, name, hint, created_at, revoked_at, role FROM api_keys "
         "WHERE %s::text IS NULL OR tenant_id = %s ORDER BY tenant_id, created_at, key_hash",
         (tenant_id, tenant_id),
     )
-    return [KeyInfo(*row) for row in rows]
+    return [_info(row) for row in rows]
 
 
 def tenant_of(key: str) -> Script[str | None]:
     """The tenant that a key belongs to; None for an unknown or revoked key."""
+    owner = yield from owner_of(key)
+    return owner.tenant_id if owner else None
+
+
+def owner_of(key: str) -> Script[Owner | None]:
+    """Whose key it is, and what it may do; None for an unknown or revoked key."""
     rows = yield (
-        "SELECT tenant_id FROM api_keys WHERE key_hash = %s AND revoked_at IS NULL",
+        "SELECT tenant_id, role FROM api_keys WHERE key_hash = %s AND revoked_at IS NULL",
         (_hash(key),),
     )
-    return rows[0][0] if rows else None
+    return Owner(rows[0][0], Role(rows[0][1])) if rows else None
 
 
 def revoke_key(key: str) -> Script[bool]:
@@ -97,10 +121,15 @@ def revoke_by_id(key_id: str) -> Script[KeyInfo | None]:
         return None
     rows = yield (
         "UPDATE api_keys SET revoked_at = now() WHERE left(encode(key_hash, 'hex'), 12) = %s AND revoked_at IS NULL "
-        "RETURNING %s, tenant_id, name, hint, created_at, revoked_at",
+        "RETURNING %s, tenant_id, name, hint, created_at, revoked_at, role",
         (key_id, key_id),
     )
-    return KeyInfo(*rows[0]) if rows else None
+    return _info(rows[0]) if rows else None
+
+
+def _info(row: tuple[Any, ...]) -> KeyInfo:
+    key_id, tenant_id, name, hint, created_at, revoked_at, role = row
+    return KeyInfo(key_id, tenant_id, name, hint, created_at, revoked_at, Role(role))
 
 
 def _hash(key: str) -> bytes:
