@@ -20,7 +20,7 @@ from offsetzero.consumers.groups.documents import formats
 from offsetzero.consumers.groups.documents.cleaning import clean_line
 
 FIELD = "file"
-_IN_MEMORY = 1024 * 1024
+IN_MEMORY = 1024 * 1024
 _ENVELOPE = 64 * 1024  # bytes around the file: boundaries, headers, small fields
 _MAX_PARTS = 20
 
@@ -49,7 +49,7 @@ async def receive(request: Request, limit: int) -> AsyncIterator[Upload]:
         Problem: 413 over the limit, 415 for a type that is not taken, 422 without a file or for an empty one,
             400 for a body that is no multipart/form-data.
     """
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+    with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
         yield await _read(request, file, limit)
 
 
@@ -57,10 +57,12 @@ async def _read(request: Request, file: IO[bytes], limit: int) -> Upload:
     kind, options = parse_options_header(request.headers.get("content-type"))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
-        raise Problem(415, "not-multipart", f"send the file as multipart/form-data in the field {FIELD!r}")
+        raise Problem(
+            415, "not-multipart", f"send the file as multipart/form-data in the field {FIELD!r}, or its URI as JSON"
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit + _ENVELOPE:
-        raise _too_large(limit)
+        raise too_large(limit)
     form = _Form(file, limit)
     received = 0
     try:
@@ -68,7 +70,7 @@ async def _read(request: Request, file: IO[bytes], limit: int) -> Upload:
         async for chunk in request.stream():
             received += len(chunk)
             if received > limit + _ENVELOPE:
-                raise _too_large(limit)
+                raise too_large(limit)
             parser.write(chunk)
         parser.finalize()
     except FormParserError as error:
@@ -109,7 +111,7 @@ class _Form:
         if self._found is None:
             raise Problem(422, "no-file", f"the request has no file in the field {FIELD!r}")
         if self._found.size_bytes == 0:
-            raise Problem(422, "empty-file", f"{self._found.name!r} is empty: there is nothing to work on")
+            raise empty(self._found.name)
         self._found.sha256 = self._digest.hexdigest()
         return self._found
 
@@ -135,8 +137,8 @@ class _Form:
             return
         if self._found is not None:
             raise Problem(422, "several-files", f"the request has more than one file in the field {FIELD!r}")
-        name = _file_name(options.get(b"filename", b""))
-        self._found = Upload(self.file, name, _content_type(self._headers.get(b"content-type", b""), name))
+        name = file_name(options.get(b"filename", b""))
+        self._found = Upload(self.file, name, content_type_of(self._headers.get(b"content-type", b""), name))
         self._inside = True
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
@@ -144,7 +146,7 @@ class _Form:
             return
         self._found.size_bytes += end - start
         if self._found.size_bytes > self.limit:
-            raise _too_large(self.limit)
+            raise too_large(self.limit)
         self._digest.update(data[start:end])
         self.file.write(data[start:end])
 
@@ -155,12 +157,18 @@ class _Form:
         self.complete = True
 
 
-def _file_name(raw: bytes) -> str:
+def file_name(raw: bytes) -> str:
+    """The last part of a name or a path, fit to be shown."""
     name = PurePosixPath(raw.decode("utf-8", "replace").replace("\\", "/")).name
     return clean_line(name)[:255] or "document"
 
 
-def _content_type(declared: bytes, name: str) -> str:
+def content_type_of(declared: bytes, name: str) -> str:
+    """The type of a document, by what is declared and else by its name.
+
+    Raises:
+        Problem: 415.
+    """
     kind = parse_options_header(declared)[0].decode("ascii", "replace").lower()
     found = formats.find(kind, name)
     if found is None:
@@ -176,5 +184,11 @@ def _hint(name: str) -> str:
     return f"If it is one of these all the same, say so, with curl: -F '{FIELD}=@{shown};type={kind}'"
 
 
-def _too_large(limit: int) -> Problem:
+def empty(name: str) -> Problem:
+    """The refusal of a file of no bytes."""
+    return Problem(422, "empty-file", f"{name!r} is empty: there is nothing to work on")
+
+
+def too_large(limit: int) -> Problem:
+    """The refusal of one of too many."""
     return Problem(413, "too-large", f"the file is larger than {limit} bytes", max_bytes=limit)

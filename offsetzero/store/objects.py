@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from functools import lru_cache
-from typing import IO
+from typing import IO, Any, Protocol
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -20,6 +20,12 @@ class ObjectMissing(OffsetzeroError):
 
 class ObjectTooLarge(OffsetzeroError):
     """The object has more bytes than the caller can take."""
+
+
+class Writable(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: Any, /) -> object: ...
 
 
 class Objects:
@@ -93,7 +99,7 @@ class Objects:
         found = (meta for page in obstore.list(self._store, prefix) for meta in page)
         return sorted(meta["path"] for meta in found if before is None or meta["last_modified"] < before)
 
-    def download(self, uri: str, file: IO[bytes], limit: int) -> None:
+    def download(self, uri: str, file: Writable, limit: int) -> None:
         """Write an object to a file, a megabyte at a time.
 
         Args:

@@ -219,6 +219,39 @@ def test_the_same_file_at_the_same_time_is_taken_in_once(api: Api) -> None:
     assert api.rows("SELECT count(*) FROM outbox") == [(1,)]
 
 
+def test_a_document_comes_by_its_uri_too(api: Api) -> None:
+    folder = api.settings.home / "objects" / "incoming"
+    for name, content in (
+        ("demo/a b.pdf", PDF),
+        ("other/secret.pdf", PDF),
+        ("demo/large.pdf", bytes(LIMIT + 1)),
+        ("demo/0.txt", b""),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+    def post(name: str, **more: str) -> httpx.Response:
+        return api.client.post("/documents", json={"uri": (folder / name).as_uri().replace("%20", " "), **more})
+
+    assert _problem(post("other/secret.pdf"), 422, "object-missing")
+    assert _problem(post("demo/../other/secret.pdf"), 422, "object-missing")
+    assert _problem(post("demo/none.pdf"), 422, "object-missing")
+    assert _problem(post("demo/large.pdf"), 413, "too-large")
+    assert _problem(post("demo/0.txt"), 422, "empty-file")
+    assert _problem(post("demo/a b.pdf", content_type="image/png"), 415, "unsupported-type")
+    assert api.rows("SELECT 1 FROM documents") == []
+    taken = post("demo/a b.pdf")
+    assert taken.status_code == 202
+    assert api.rows("SELECT name, content_type, size_bytes, sha256 FROM documents") == [
+        ("a b.pdf", "application/pdf", len(PDF), hashlib.sha256(PDF).hexdigest())
+    ]
+    (folder / "demo/a b.pdf").unlink()
+    (event,) = (Codec().decode("document.uploaded", payload) for (payload,) in api.rows("SELECT payload FROM outbox"))
+    assert isinstance(event, DocumentUploaded)
+    assert [path.read_bytes() for path in api.objects() if path.as_uri() == event.uri] == [PDF], "a copy of its own"
+    assert _upload(api.client).json()["run_id"] == taken.json()["run_id"], "the same bytes are the same document"
+
+
 def test_when_the_transaction_fails_the_object_is_removed(api: Api) -> None:
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
         connection.execute("ALTER TABLE outbox ADD CONSTRAINT refused CHECK (false)")

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from offsetzero.api import idempotency, intake, uploads
+from offsetzero.api import fetching, idempotency, intake, uploads
 from offsetzero.api.described import Responses, errors
+from offsetzero.api.fetching import ObjectRequest
 from offsetzero.api.idempotency import MayRepeat
 from offsetzero.api.models import DocumentAnswer, IntakeAnswer, SummaryDetails
 from offsetzero.api.problems import not_found
@@ -35,7 +36,8 @@ _FORM: dict[str, Any] = {
                         }
                     },
                 }
-            }
+            },
+            "application/json": {"schema": ObjectRequest.model_json_schema()},
         },
     }
 }
@@ -52,6 +54,7 @@ _UPLOADED: Responses = {
         "not-multipart",
         "unsupported-type",
         "empty-file",
+        "object-missing",
         "no-file",
         "several-files",
         "object-store-unavailable",
@@ -75,14 +78,18 @@ async def upload(
     services: WithServices,
     force: Annotated[bool, Query(description="Start a run in any case; needs an `Idempotency-Key`")] = False,
 ) -> Response:
-    """Take in one document and start its run.
+    """Take in one document, or the object of the store that JSON names, and start its run.
 
     The same bytes again are answered with the run that they have, unless that failed or was cancelled, or `force` is
     true: then a new run starts, with the name and the content type of this upload.
     """
     if force:
         idempotency.needed(once)
-    async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
+    async with (
+        fetching.fetch(services, once.tenant_id, await fetching.named(request))
+        if fetching.is_named(request)
+        else uploads.receive(request, services.settings.api.max_upload_bytes)
+    ) as received:
         return await intake.take_in(once, received, force=force)
 
 
