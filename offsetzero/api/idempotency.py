@@ -22,7 +22,7 @@ from offsetzero.api.services import Services, Tenant, WithServices
 from offsetzero.store import answers
 from offsetzero.store.answers import Answer
 from offsetzero.store.database import AsyncConnection
-from offsetzero.store.script import arun
+from offsetzero.store.script import Script, arun
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -78,7 +78,7 @@ class Once:
     key: str | None
     target: str
 
-    async def answered(self, payload: str) -> Response | None:
+    def answered(self, payload: str) -> Script[Response | None]:
         """What this request was answered before; for those who prepare something before `do`.
 
         Raises:
@@ -86,7 +86,7 @@ class Once:
         """
         if self.key is None:
             return None
-        found = await self.services.run(answers.find(self.tenant_id, self.key))
+        found = yield from answers.find(self.tenant_id, self.key)
         return _again(found, self._fingerprint(payload)) if found is not None else None
 
     async def do(self, payload: str, work: Work) -> Response:
@@ -105,30 +105,19 @@ class Once:
         if self.key is None:
             async with self.services.pool.connection() as connection:
                 return await work(connection)
-        fingerprint, bug = self._fingerprint(payload), None
+        fingerprint = self._fingerprint(payload)
         async with self.services.pool.connection() as connection:
             if not await arun(connection, answers.hold(self.tenant_id, self.key, seconds=HUNG_SECONDS)):
                 detail = f"the first request with this {HEADER} is still at work; send it again"
                 raise Problem(409, "idempotency-key-in-use", detail, headers={"Retry-After": "1"})
-            found = await arun(connection, answers.find(self.tenant_id, self.key))
-            if found is not None:
+            if (found := await arun(connection, answers.find(self.tenant_id, self.key))) is not None:
                 return _again(found, fingerprint)
-            try:
-                async with connection.transaction():
-                    response = await work(connection)
-            except Problem as problem:
-                if "Retry-After" in problem.headers:
-                    raise
-                response = problem.response()
-            except psycopg.OperationalError:
-                raise
-            except Exception as error:
-                bug, response = error, internal_error()
+            response, bug = await _executed(connection, work)
             kept = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name)) is not None}
             answer = Answer(fingerprint, response.status_code, kept, bytes(response.body))
             await arun(connection, answers.keep(self.tenant_id, self.key, answer))
         if bug is not None:
-            raise bug
+            raise bug  # to be logged and answered as any other; its repeats are answered the same
         return response
 
     def _fingerprint(self, payload: str) -> bytes:
@@ -177,6 +166,25 @@ async def prune(services: Services) -> None:
         except psycopg.Error as error:
             log.warning("old answers not removed", error=str(error))
         await asyncio.sleep(_PRUNE_SECONDS)
+
+
+async def _executed(connection: AsyncConnection, work: Work) -> tuple[Response, Exception | None]:
+    """The answer to be kept, of an effect that was had or rolled back; and the error that nobody foresaw.
+
+    Raises:
+        Problem, psycopg.OperationalError: nothing is to be kept; the same request is to be sent again.
+    """
+    try:
+        async with connection.transaction():
+            return await work(connection), None
+    except Problem as problem:
+        if "Retry-After" in problem.headers:
+            raise
+        return problem.response(), None
+    except psycopg.OperationalError:
+        raise
+    except Exception as error:
+        return internal_error(), error
 
 
 def _again(found: Answer, fingerprint: bytes) -> Response:

@@ -38,14 +38,17 @@ async def take_in(once: Once, upload: Upload, *, force: bool = False) -> Respons
             this key is at work; 422, the key was used for another request.
     """
     payload = f"{upload.sha256} {upload.content_type} {upload.name}"
-    if (answered := await once.answered(payload)) is not None:
-        return answered
-    before = await once.services.run(documents.find_intake(once.tenant_id, upload.sha256))
+    before = await once.services.run(_look(once, payload, upload.sha256))
+    if isinstance(before, Response):
+        return before
     if before is None:
         return await _take_in_new(once, payload, upload)
+    stays = not before.ended_badly and not force
+    if stays and once.key is None:
+        return _answer(before, is_new=False)
 
     async def work(connection: AsyncConnection) -> Response:
-        if not before.ended_badly and not force:
+        if stays:
             return _answer(before, is_new=False)
         return await _again(connection, once, before, upload, force=force)
 
@@ -87,6 +90,12 @@ async def take_out(services: Services, tenant_id: str, document_id: UUID) -> Non
             await services.objects.delete(services.objects.key(document.uri))
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _store_away("removed", error) from error
+
+
+def _look(once: Once, payload: str, sha256: str) -> Script[Response | Intake | None]:
+    """What the request was answered before, else where the document stands."""
+    answered = yield from once.answered(payload)
+    return answered or (yield from documents.find_intake(once.tenant_id, sha256))
 
 
 async def _take_in_new(once: Once, payload: str, upload: Upload) -> Response:

@@ -19,8 +19,9 @@ from offsetzero.settings import Settings
 PATHS: dict[str, dict[str, Any]] = create_app(Settings(database_url="postgresql://nobody@127.0.0.1:1/none")).openapi()[
     "paths"
 ]
+OPERATIONS = [(method, path) for path, item in PATHS.items() for method in item]
 MARK = "xyzzy4711"
-EXAMPLES = 400 * (settings().max_examples // 100)  # a hundred times as many in the profile nightly
+EXAMPLES = 200 * (settings().max_examples // 100)  # a hundred times as many in the profile nightly
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=20)
 _odd = st.sampled_from(["", "\0", "true", "succeeded", "9" * 400, "-1", "1e999", "NaN", "%", "..", "'--", "ozk_"])
@@ -50,8 +51,7 @@ _keys = st.sampled_from([b'"1"', b"1", b'"', b"a b", b"", b"k" * 300, b"\xff"])
 @st.composite
 def _requests(draw: st.DrawFn, ids: list[str]) -> tuple[str, str, dict[str, Any]]:
     """A request to one of the operations; every part of it may be anything."""
-    path = draw(st.sampled_from(sorted(PATHS)))
-    method = draw(st.sampled_from(sorted(PATHS[path])))
+    method, path = draw(st.sampled_from(OPERATIONS))
     values = st.sampled_from(ids) | _values
     parameters = PATHS[path][method].get("parameters", [])
     query = {one["name"]: draw(values) for one in parameters if one["in"] == "query" and draw(st.booleans())}
@@ -100,7 +100,7 @@ def test_nothing_that_is_sent_breaks_it_or_shows_what_is_anothers(api: Api) -> N
         assert answer.status_code < 500 or answer.json()["type"].endswith(("-unavailable",)), answer.text
         assert MARK not in answer.text
         if answer.status_code < 400:
-            assert not [one for one in ids if one in answer.text]
+            assert not [one for one in ids if one in answer.text and one not in str(sent)]
             assert not [one for one in ids if one in sent["url"]], "what is another's is not there"
         else:
             assert answer.headers["content-type"] == MEDIA_TYPE
@@ -109,5 +109,5 @@ def test_nothing_that_is_sent_breaks_it_or_shows_what_is_anothers(api: Api) -> N
 
     send()
     assert theirs() == before
-    assert {(method, path) for method, path, _ in seen} == {(one, path) for path in PATHS for one in PATHS[path]}
-    assert {202, 200, 400, 404, 422} <= {status for _, _, status in seen}
+    assert {(method, path) for method, path, _ in seen} == set(OPERATIONS)
+    assert {200, 400, 404, 422} <= {status for _, _, status in seen}
