@@ -303,7 +303,7 @@ MUTATIONS = {
     "holds-stay": Mutation("lift a hold with the outcome", _holds_stay, ("not done after",), seed=23),
     "nothing-marked": Mutation("mark what may have killed a process", _nothing_marked, ("process that",)),
     "marked-beside": Mutation(
-        "work alone on what is found marked", _marked_beside_others, ("though it never fails", "which fine")
+        "work alone on what is found marked", _marked_beside_others, ("though it never fails", "which fine"), seed=26
     ),
     "replay-at-once": Mutation(
         "await the commit of a replay",
