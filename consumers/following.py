@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from offsetzero import logs
+from offsetzero import logs, metrics
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.runtime import GroupRuntime
 from offsetzero.consumers.watching.health import Health
@@ -35,6 +35,7 @@ class FollowingMember:
             if self._stopped or self._member.moved_to is None:
                 return left
             log.info("another generation is read", group=self.name, generation=self._member.moved_to)
+            metrics.forget(self._member.known_as)
             self._member = self._make()
             if self._stopped:  # between the two lines above: it was the last one that was told
                 self._member.stop()

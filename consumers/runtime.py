@@ -129,6 +129,11 @@ class GroupRuntime:
             if (event := event_class(event_type)) is not None:
                 self._codec.schema(event)  # a model without an Avro form is found here, not at its first record
 
+    @property
+    def known_as(self) -> str:
+        """What Kafka and the metrics know its generation by, once it runs."""
+        return self._generation.name
+
     def stop(self) -> None:
         """Ask `run` to end; any thread or signal handler may call this."""
         self._stopping.set()

@@ -45,6 +45,13 @@ class Durations(Collector):
                 total += one
             self._sums[labels] = self._sums.get(labels, 0.0) + total
 
+    def forget(self, group: str) -> None:
+        """Show no more what was observed of a group."""
+        at = self._labels.index("group")
+        with self._lock:
+            for labels in [one for one in self._counts if one[at] == group]:
+                del self._counts[labels], self._sums[labels]
+
     def describe(self) -> Iterator[HistogramMetricFamily]:
         """Nothing but the name, which the registry asks for."""
         yield HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
@@ -82,6 +89,10 @@ class Rows(Collector):
     def show(self, group: str, rows: Mapping[tuple[str, ...], float]) -> None:
         """Show these rows of a group, by the values of the labels, instead of those before."""
         self._rows[group] = rows
+
+    def forget(self, group: str) -> None:
+        """Show none of a group any more."""
+        self._rows.pop(group, None)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Nothing but the name, which the registry asks for."""
@@ -184,6 +195,19 @@ def remove(metric: Counter | Gauge, *labels: str) -> None:
     """Show a metric no more under these labels; nothing happens when it never was."""
     with contextlib.suppress(KeyError):
         metric.remove(*labels)
+
+
+def forget(group: str) -> None:
+    """Show nothing more of a group under this name, in whatever metric: this process works for it no more.
+
+    Args:
+        group: as Kafka knows it, with its generation.
+    """
+    for metric in list(globals().values()):
+        if isinstance(metric, Durations | Rows):
+            metric.forget(group)
+        elif isinstance(metric, Counter | Gauge) and "group" in metric._labelnames:
+            metric.remove_by_labels({"group": group})
 
 
 def serve(port: int, host: str = "127.0.0.1", pages: Mapping[str, Callable[..., Any]] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Projections: tables of a generation of their own, positions in the database, and which generation has effects."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,14 @@ import psycopg
 import pytest
 from commands import Commands
 from kafka.conftest import RunningGroup, uploaded
+from prometheus_client import REGISTRY
 
 from offsetzero import ConsumerGroup, Context, DocumentUploaded, Projection, Publisher, RunSucceeded
 from offsetzero.clock import SYSTEM
+from offsetzero.consumers.following import FollowingMember
 from offsetzero.consumers.groups.ledger import LedgerMember
 from offsetzero.consumers.projection import make_tables
+from offsetzero.consumers.runtime import GroupRuntime
 from offsetzero.errors import ConfigurationError, GroupStopped
 from offsetzero.generation import Generation
 from offsetzero.retry.failures import Poison
@@ -244,3 +248,32 @@ def _in_thread(work: Callable[[], object], stop: Callable[[], None]) -> Iterator
     finally:
         stop()
         thread.join(60)
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_member_that_moves_to_another_generation_leaves_no_metrics_under_the_old_name(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    publish(settings, "a")
+    following = FollowingMember(lambda: GroupRuntime(names_group(), settings))
+    thread = threading.Thread(target=following.run)
+    thread.start()
+    try:
+        wait_until(lambda: "names" in measured(), 60, what="metrics")
+        later(database)
+        database.execute("UPDATE group_pointers SET generation = 2 WHERE group_name = 'names'")
+        wait_until(lambda: "names.g2" in measured(), 60, what="metrics of the second generation")
+        assert "names" not in measured()
+    finally:
+        following.stop()
+        thread.join(60)
+
+
+def measured() -> set[str]:
+    """The groups that metrics are shown of."""
+    return {
+        sample.labels["group"]
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.labels.get("group") and not sample.name.endswith("_created")
+    }
