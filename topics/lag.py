@@ -9,6 +9,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
+from offsetzero.generation import Generation
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster, offsets
 from offsetzero.topics.admin import TIMEOUT, answer, client, error_of, metadata
@@ -166,4 +167,6 @@ def groups(settings: Settings) -> list[str]:
 
 def _topics_of(group: str, existing: Iterable[str]) -> set[str]:
     own = {name for name in existing if name.startswith(f"{group}.") and name != f"{group}.{DLQ}"}
+    owners = {name: Generation.named(name.rpartition(".")[0]) for name in own}
+    own -= {name for name, owner in owners.items() if owner.group == group and owner.name != group}  # later generations
     return own | set({**GROUPS, **LISTENERS}.get(group, ()))

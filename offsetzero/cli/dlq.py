@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offsetzero.cli import dlq_actions, dlq_edit, dlq_redrive, dlq_view
+from offsetzero.cli import dlq_actions, dlq_edit, dlq_redrive, dlq_view, group_names
 from offsetzero.cli.dlq_desk import AsJson, EventType, Fingerprint, One, Since, Tenant, Text, Until, Which
 
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ class Shown(StrEnum):
     ALL = "all"
 
 
-Groups = Annotated[list[str] | None, typer.Argument(help="Groups; by default all that have dead letters.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help=f"Groups; by default all that have dead letters. {group_names.HELP}", callback=group_names.listed
+    ),
+]
 StatusOption = Annotated[
     Shown,
     typer.Option("--status", help="redriven: sent again, not applied yet; resolved: sent again and applied."),
@@ -124,7 +129,7 @@ def count_by_cause(
 
 @app.command("show")
 def show(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: group_names.Name,
     which: One,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +164,7 @@ def show(
 
 @app.command("export")
 def export(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: group_names.Name,
     which: Which = None,
     status: StatusOption = Shown.OPEN,
     event_type: EventType = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from offsetzero.cli import group_names
 from offsetzero.cli.dlq_desk import All, AsJson, EventType, Fingerprint, Since, Tenant, Text, Until, Which, Who, Why
 
 if TYPE_CHECKING:
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
 
 PACE = re.compile(r"( --rate \S+)?( --canary \d+ --stop-above \S+( --canary-seconds \S+)?)?$")
 """In the words of an action, the options of its redrive that say how it is sent."""
-Group = Annotated[str, typer.Argument(help="The group.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what it would be done to.")]
 
 
 def discard(
-    group: Group,
+    group: group_names.Name,
     which: Which = None,
     event_type: EventType = None,
     tenant: Tenant = None,
@@ -74,7 +74,10 @@ def discard(
 
 
 def audit(
-    group: Annotated[str | None, typer.Argument(help="A group; by default all.")] = None, as_json: AsJson = False
+    group: Annotated[
+        str | None, typer.Argument(help=f"A group; by default all. {group_names.HELP}", callback=group_names.if_any)
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List what operators did to dead letters: who, when, why, on which, and how it ended."""
     import psycopg

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from offsetzero.cli import group_names
 from offsetzero.cli.dlq_desk import One, Who, Why
 
 
 def edit(
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: group_names.Name,
     which: One,
     changes: Annotated[
         list[str] | None,

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import typer
 
-from offsetzero.cli import dlq_actions, dlq_bar
-from offsetzero.cli.dlq_actions import DryRun, Group
+from offsetzero.cli import dlq_actions, dlq_bar, group_names
+from offsetzero.cli.dlq_actions import DryRun
 from offsetzero.cli.dlq_desk import All, EventType, Fingerprint, Since, Tenant, Text, Until, Which, Who, Why
 from offsetzero.cli.signals import stopped_by_signals
 
@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.5
 
 
 def redrive(
-    group: Group,
+    group: group_names.Name,
     which: Which = None,
     event_type: EventType = None,
     tenant: Tenant = None,

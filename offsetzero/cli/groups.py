@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
+from offsetzero.cli import group_names
+
 if TYPE_CHECKING:
     from offsetzero.consumers.following import FollowingMember
     from offsetzero.consumers.group import ConsumerGroup
@@ -127,7 +129,10 @@ def _end(status: int) -> NoReturn:
 
 @app.command("list")
 def list_groups(
-    names: Annotated[list[str] | None, typer.Argument(help="Groups; by default all of the cluster.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Groups; by default all of the cluster. {group_names.HELP}", callback=group_names.listed),
+    ] = None,
     partitions: Annotated[bool, typer.Option("--partitions", help="A line for each partition.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array, partitions included.")] = False,
 ) -> None:
@@ -160,7 +165,7 @@ def list_groups(
 
 @app.command("reset")
 def reset_group(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="A group without running members.")],
+    name: group_names.Name,
     to: Annotated[
         str, typer.Option("--to", help="earliest, latest, an offset, or a time: the first record not older than it.")
     ],
@@ -170,7 +175,7 @@ def reset_group(
     partition: Annotated[int | None, typer.Option("--partition", help="One partition of that topic.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
 ) -> None:
-    """Give a stopped group other positions: shows what would change, and changes it with --yes."""
+    """Give a group without running members other positions: shows what would change, and changes it with --yes."""
     from offsetzero import settings
     from offsetzero.cli import preview, rows
     from offsetzero.consumers import reset

@@ -112,6 +112,17 @@ def active(group: str) -> Script[int | None]:
     return int(rows[0][0]) if rows else None
 
 
+def meant(name: str) -> Script[Generation]:
+    """The generation that people mean by a name: of GROUP the one that is read, the first if none is; GROUP.gN is that.
+
+    The one place where names are understood.
+    """
+    named = Generation.named(name)
+    if named.group != name:
+        return named
+    return Generation(name, (yield from active(name)) or named.number)
+
+
 def numbers(group: str) -> Script[list[int]]:
     """Those that exist, in their order."""
     rows = yield (
@@ -134,6 +145,11 @@ def add(generation: Generation) -> Script[None]:
         " AND p.generation = g.generation AND g.group_name = %s AND g.generation = %s",
         key,
     )
+
+
+def note(group: str, number: int) -> Script[None]:
+    """Record a generation without tables, of a group that is no projection; see `offsetzero.store.forced`."""
+    yield "INSERT INTO group_generations (group_name, generation, read_at) VALUES (%s, %s, now())", (group, number)
 
 
 @dataclass(frozen=True, slots=True)
