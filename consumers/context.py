@@ -51,6 +51,9 @@ class Handled(Protocol):
     def idempotency_key(self) -> str: ...
 
     @property
+    def generation(self) -> int: ...
+
+    @property
     def log(self) -> Logger: ...
 
 
@@ -63,6 +66,7 @@ class Given:
     attempt: int
     idempotency_key: str
     log: Logger
+    generation: int = 1
 
     @property
     def sequence(self) -> int | None:
@@ -128,8 +132,13 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this event in this group: with it a system outside acts once, too."""
+        """The same for every attempt of this event in this generation: with it a system outside acts once, too."""
         return self.handled.idempotency_key
+
+    @property
+    def generation(self) -> int:
+        """In which the event is handled: another number means that all of it is to be done again."""
+        return self.handled.generation
 
     @property
     def log(self) -> Logger:

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 
 from offsetzero.consumers.order import Copy, Order, Version
 from offsetzero.retry.failures import Failure
+from offsetzero.store.forced import Forced
 
 OVERHEAD = 500
 """Bytes that a record costs besides its key, value and headers."""
@@ -194,6 +195,7 @@ class OwnedPartition:
         has_left: whether the end of this stay was committed.
         suspects_end: the offset behind those that may have ended the process of the member before, 0 for none.
         due: when its last record may run (monotonic seconds), where none may before those ahead of it.
+        forced: what of its records is to be handled again, in later generations; None for nothing.
     """
 
     __slots__ = (
@@ -207,6 +209,7 @@ class OwnedPartition:
         "committed",
         "cursor",
         "due",
+        "forced",
         "gone",
         "has_left",
         "kept",
@@ -252,6 +255,7 @@ class OwnedPartition:
         self.has_left = False
         self.suspects_end = 0
         self.kept: int | None = None
+        self.forced: Forced | None = None
         self._shortening = threading.Lock()
         self._undone: deque[Record | Copy] = deque()
         self._kept = 0  # records, when done ones were last let go

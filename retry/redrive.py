@@ -17,7 +17,7 @@ from offsetzero.retry import headers as retry_headers
 from offsetzero.retry import redrive_plan
 from offsetzero.retry.dead_letters import DeadLetter, LetterReader
 from offsetzero.store import dead_letter_actions as actions
-from offsetzero.store import generations, processed, runs
+from offsetzero.store import forced, generations, processed, runs
 from offsetzero.store.database import Connection
 from offsetzero.store.dead_letter_actions import Action, Planned
 from offsetzero.store.script import Script, run
@@ -232,13 +232,28 @@ def _prepare(group: str, planned: Sequence[Planned], *, again: bool) -> Script[s
     generation = Generation.named(group)
     steps = {one.number: (one.entry.run_id, generation.group) for one in planned if one.entry.run_id is not None}
     yield from runs.lock_all([run_id for run_id, _ in steps.values()])
-    ended = yield from processed.ended(
-        group, [(one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) for one in planned]
-    )
-    numbers = {
-        one.number for one in planned if (one.entry.source, one.entry.event_id, one.entry.redrive_no + 1) in ended
-    }
+    numbers = yield from _ended(generation, planned)
     read = yield from generations.active(generation.group)
     if again and read in (None, generation.number):  # another generation ends no step, so it would wait for ever
         yield from runs.requeue_steps([step for number, step in steps.items() if number not in numbers])
+    return numbers
+
+
+def _ended(generation: Generation, planned: Sequence[Planned]) -> Script[set[int]]:
+    """The numbers of those whose events have ended since, each in the generation in which its record counts now."""
+    again = yield from forced.of_group(generation.group)
+    by_generation: dict[int, list[tuple[int, tuple[str, str, int]]]] = {}
+    for one in planned:
+        entry, number = one.entry, generation.number
+        if again is not None:
+            key = entry.key.encode() if entry.key is not None else None
+            origin = entry.origin_topic_id, entry.origin_partition, entry.origin_offset
+            number = max(number, again.generation_of(*origin, key, entry.event_type))
+        sent = entry.source, entry.event_id, entry.redrive_no + 1
+        by_generation.setdefault(number, []).append((one.number, sent))
+    numbers: set[int] = set()
+    for number, letters in by_generation.items():
+        name = Generation(generation.group, number).name
+        ended = yield from processed.ended(name, [sent for _, sent in letters])
+        numbers |= {letter for letter, sent in letters if sent in ended}
     return numbers

@@ -80,7 +80,7 @@ def _attempt(end: Attempt | BaseException) -> Attempt:
 
 def _owed(event: RunEvent, ctx: Context, message_id: str) -> list[Target]:
     with ctx.pool.connection() as connection:
-        return run(connection, webhooks.owed(event.tenant_id, event.event_type, message_id))
+        return run(connection, webhooks.owed(event.tenant_id, event.event_type, message_id, ctx.generation))
 
 
 async def _deliver(target: Target, event: RunEvent, ctx: Context, message_id: str, body: str) -> Attempt:
@@ -105,6 +105,7 @@ def _record(target: Target, event: RunEvent, ctx: Context, message_id: str, atte
                 delivered=attempt.delivered,
                 status_code=attempt.status_code,
                 error=attempt.error,
+                generation=ctx.generation,
             ),
         )
         if attempt.status_code == GONE:

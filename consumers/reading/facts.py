@@ -13,9 +13,10 @@ from offsetzero.consumers.reading.positions import Facts
 from offsetzero.errors import TopicError
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import holds, starts
+from offsetzero.store import forced, holds, starts
 from offsetzero.store import positions as kept
 from offsetzero.store.database import Pool
+from offsetzero.store.forced import Forced
 from offsetzero.store.holds import Hold
 from offsetzero.store.positions import Position
 from offsetzero.store.script import run
@@ -103,6 +104,7 @@ class ClusterFacts:
             psycopg.Error, PoolTimeout: the database does.
         """
         known, held = self._recorded(), self._held({number for _, number in places})
+        opened = self._forced()
         with self._cluster() as admin:
             topics = offsets.describe(admin, self._names, self._topics, timeout=KAFKA_SECONDS)
             every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
@@ -126,6 +128,7 @@ class ClusterFacts:
                 known.get(place),
                 known_at.left if known_at else "",
                 holds=[one for one in held if (one.topic_id, one.partition) == (topic_id, place[1])],
+                forced=opened.of_partition(place[1]) if opened is not None else None,
             )
         if lacking and self._connections is not None:
             born = positions.births(lacking, known, committed, facts, self._latest)
@@ -204,6 +207,12 @@ class ClusterFacts:
             return {}
         with self._connections.connection(POOL_SECONDS) as connection:
             return run(connection, starts.of_group(self._group))
+
+    def _forced(self) -> Forced | None:
+        if self._projection or self._connections is None:
+            return None
+        with self._connections.connection(POOL_SECONDS) as connection:
+            return run(connection, forced.of_group(self._generation.group))
 
     def _held(self, partitions: Collection[int]) -> Sequence[Hold]:
         if not self._hold or self._connections is None:

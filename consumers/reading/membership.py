@@ -241,6 +241,7 @@ class Membership:
             self._opening.confirm([stay.place])
             stay.unproven = False
         stay.name = facts.stay
+        stay.forced = facts.forced
         stay.kept = facts.kept.offset if facts.kept is not None else None
         if facts.died and not (stay.before and facts.start is not None and facts.start.stay == stay.before):
             stay.suspects_end = facts.high

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.errors import LostBecause, PositionLost
+from offsetzero.store.forced import Forced
 from offsetzero.store.holds import Hold
 from offsetzero.store.positions import Position
 from offsetzero.store.starts import Place, Start
@@ -29,6 +30,7 @@ class Facts:
         stay: the name of the stay that begins now; empty in a group without a database.
         holds: the keys of a source that are held.
         kept: where a projection is, by its database: that decides, and what Kafka holds follows.
+        forced: what of its records is to be handled again; None for nothing.
     """
 
     topic_id: str | None
@@ -41,6 +43,7 @@ class Facts:
     stay: str = ""
     holds: Sequence[Hold] = ()
     kept: Position | None = None
+    forced: Forced | None = None
 
     @property
     def died(self) -> bool:

@@ -19,7 +19,7 @@ from offsetzero.errors import ConfigurationError
 from offsetzero.generation import Generation
 from offsetzero.producers.log import LogProducer
 from offsetzero.settings import Settings
-from offsetzero.store import holds
+from offsetzero.store import forced, holds
 from offsetzero.store.database import Pool
 from offsetzero.store.script import run
 from offsetzero.store.starts import Place
@@ -149,11 +149,13 @@ def _waiting(
     parts = {
         place: (max(low[place], committed[place].offset if place in committed else 0), high[place]) for place in places
     }
-    if connections is None or group.on_dead_letter != "hold":
+    if connections is None:
         return Waiting(parts)
-    numbers = {number for _, number in parts}
+    numbers = {number for _, number in parts} if group.on_dead_letter == "hold" else ()
     with connections.connection() as connection:
-        return Waiting(parts, run(connection, holds.of_partitions(generation.group, numbers, generation.number)))
+        held = run(connection, holds.of_partitions(generation.group, numbers, generation.number)) if numbers else ()
+        opened = run(connection, forced.of_group(generation.group)) if group.projection is None else None
+    return Waiting(parts, held, opened)
 
 
 def _outcomes(group: str) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Look at the records of a replay before it begins: when they were written, which are meant, which are done already."""
 
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from offsetzero.generation import Generation
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.cloudevents import Glance
 from offsetzero.settings import Settings
-from offsetzero.store import processed
+from offsetzero.store import forced, processed
+from offsetzero.store.processed import EventIdentity
 from offsetzero.store.script import run
 from offsetzero.topics.names import Names
 
@@ -62,6 +64,8 @@ class Seen:
         read: records that were looked at.
         meant: those of them that are meant.
         done: those of these that have their outcome, so that they are not done again.
+        owed: those that a forced replay was to have done again, and has not.
+        kinds: how many of those that are meant there are of each tenant and event type.
         first_ms: when the earliest of them was written, Unix time.
         last_ms: the latest.
         is_whole: whether all records were looked at.
@@ -71,10 +75,12 @@ class Seen:
     read: int = 0
     meant: int = 0
     done: int = 0
+    owed: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
     is_whole: bool = True
-    identities: list[tuple[str, str, int]] = field(default_factory=list)
+    identities: list[EventIdentity] = field(default_factory=list)
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def scaled(self, count: int) -> int:
         """What a count of those that were looked at means for all."""
@@ -113,6 +119,7 @@ def look(
         TopicError: the cluster refuses.
     """
     total = sum(span.records for span in spans)
+    opened = run(connection, forced.of_group(generation.group)) if connection is not None else None
     seen = Seen(total, is_whole=total <= limit)
     spans = [span for span in spans if span.records]
     shares = {span: span.records if seen.is_whole else max(1, limit * span.records // total) for span in spans}
@@ -123,15 +130,23 @@ def look(
         if wanted.has(record):
             seen.meant += 1
             if connection is not None:
-                seen.identities.append(Call(record, generation.group, glance_at(record)).identity[1:4])
+                record.owned.forced = opened
+                glance = glance_at(record)
+                seen.identities.append(Call(record, generation.group, glance, None, generation.number).identity)
+                if glance is not None:
+                    seen.kinds[glance.meta.tenant_id or "", glance.meta.type] += 1
 
     with _reader(settings) as consumer:
         _read(consumer, settings, [(span, span.first, shares[span]) for span in spans], take)
         if not seen.is_whole:
             _read(consumer, settings, [(span, span.end - 1, 1) for span in spans], lambda one: _note_time(seen, one))
     if connection is not None:
-        ended = run(connection, processed.ended(generation.name, seen.identities))
-        seen.done = sum(one in ended for one in seen.identities)
+        for number in {one.generation for one in seen.identities}:
+            of_it = [one[1:4] for one in seen.identities if one.generation == number]
+            ended = run(connection, processed.ended(Generation(generation.group, number).name, of_it))
+            done = sum(one in ended for one in of_it)
+            seen.done += done
+            seen.owed += len(of_it) - done if opened is not None and number > 1 else 0
     return seen
 
 

@@ -16,6 +16,7 @@ from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.errors import GroupStopped
 from offsetzero.settings import GroupSettings
+from offsetzero.store.forced import Forced
 from offsetzero.store.holds import Hold
 from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names
@@ -30,10 +31,12 @@ class Waiting:
     Attributes:
         retries: where each retry partition is to be read from, and up to where.
         holds: the keys that wait for an operator.
+        forced: what the group was told to handle again; None for nothing.
     """
 
     retries: Mapping[Place, tuple[int, int]]
     holds: Sequence[Hold] = ()
+    forced: Forced | None = None
 
 
 class SpanLoop:
@@ -81,6 +84,8 @@ class SpanLoop:
         self._stays = {
             place: OwnedPartition(span.topic, span.topic_id, span.partition) for place, span in self._spans.items()
         }
+        for stay in self._stays.values():
+            stay.forced = waiting.forced.of_partition(stay.partition) if waiting.forced is not None else None
         self._orders = {
             (span.topic_id.encode(), span.partition): self._stays[place].order for place, span in self._spans.items()
         }

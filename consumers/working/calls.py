@@ -22,6 +22,7 @@ from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.store.amendments import Amendments
+from offsetzero.store.forced import Forced
 from offsetzero.store.processed import RAW_SOURCE, EventIdentity, short
 
 UNREADABLE = "unreadable"
@@ -37,6 +38,7 @@ class Call:
     Attributes:
         label: the event type, `tombstone` or `unreadable`: for metrics.
         early: its time has not come: it is to wait once more, which consumes no attempt.
+        known_as: the generation of the group whose topics and consumer group it comes from.
     """
 
     __slots__ = (
@@ -45,20 +47,20 @@ class Call:
         "early",
         "event",
         "failure",
-        "generation",
         "glance",
         "group",
+        "known_as",
         "label",
         "record",
         "route",
     )
 
     def __init__(
-        self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None, generation: int = 1
+        self, record: Record, group: str, glance: Glance | None, hop: Hop | None = None, known_as: int = 1
     ) -> None:
         self.record = record
         self.group = group
-        self.generation = generation
+        self.known_as = known_as
         self.glance = glance
         self.label = UNREADABLE
         self.event: Event | None = None
@@ -93,9 +95,14 @@ class Call:
     def _identify(self) -> EventIdentity:
         hop, glance = self._hop, self.glance
         number = 0 if hop is None else hop.redrive_no
+        generation = self.known_as if self.record.owned.forced is None else self._forced(self.record.owned.forced)
         if glance is not None:
-            return EventIdentity(self.group, short(glance.source), short(glance.id), number, self.generation)
-        return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), number, self.generation)
+            return EventIdentity(self.group, short(glance.source), short(glance.id), number, generation)
+        return EventIdentity(self.group, RAW_SOURCE, str(self.hop.origin), number, generation)
+
+    def _forced(self, forced: Forced) -> int:
+        origin, kind = self.hop.origin, self.glance.type if self.glance is not None else None
+        return forced.generation_of(origin.topic_id, origin.partition, origin.offset, self.record.key, kind)
 
     @property
     def run_id(self) -> uuid.UUID | None:
@@ -112,6 +119,11 @@ class Call:
         return key.decode(errors="backslashreplace") if key is not None else None
 
     # --- as handlers see it
+
+    @property
+    def generation(self) -> int:
+        """The one in which it has its outcome."""
+        return self.identity.generation
 
     @property
     def source(self) -> Source:
@@ -217,9 +229,12 @@ class CallReader:
         if hop is not None and hop.until_ms > self._clock.now_ms():
             call.early, call.failure = True, Throttled("retry-after", "its time has not come")
             return call
-        if self._amendments and glance is not None and (one := call.identity).redrive_no == 0:
+        amendments = self._amendments
+        if record.owned.forced is not None and call.generation > 1:
+            amendments = record.owned.forced.amendments
+        if amendments and glance is not None and (one := call.identity).redrive_no == 0:
             # One that was sent again carries its own.
-            if (amended := self._amendments.get((one.source, one.event_id), b"")) is None:
+            if (amended := amendments.get((one.source, one.event_id), b"")) is None:
                 call.label, call.failure = glance.type, Discard("by-operator", "an operator has discarded the event")
                 return call
             if amended:

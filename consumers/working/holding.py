@@ -42,9 +42,9 @@ def look_at_hold(group: ConsumerGroup, call: Call, *, new: bool) -> Script[None]
     if not record.held:
         if not new and group.on_dead_letter == "hold" and record.key is not None:
             place = origin.topic_id, origin.partition, origin.offset
-            record.held = yield from holds.exists(call.group, *place, call.generation)
+            record.held = yield from holds.exists(call.group, *place, call.known_as)
     elif new or (yield from processed.find(call.identity)) is not Outcome.DEAD_LETTERED:
         yield from holds.lift(
-            call.group, origin.topic_id, origin.partition, origin.offset, hop.redrive_no, call.generation
+            call.group, origin.topic_id, origin.partition, origin.offset, hop.redrive_no, call.known_as
         )
         record.lifted = True

@@ -187,7 +187,7 @@ class Settler:
         """Before a dead letter is in the log, where an operator could redrive it."""
         record = call.record
         if self._group.on_dead_letter == "hold" and record.key is not None:
-            self._write(call, holds.place(self._group.name, hold_of(call, record.key), call.generation))
+            self._write(call, holds.place(self._group.name, hold_of(call, record.key), call.known_as))
             record.held = True
 
     def _places(self, call: Call, failure: Failure, tier: ToTier | None) -> Sequence[Callable[[], Append]]:

@@ -1,20 +1,24 @@
 """`offsetzero replay`: a group reads part of the log once more; shown first, done with --yes, and written down."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offsetzero.cli.dlq_desk import Who, Why
+from offsetzero.cli.group_names import HELP
 
 if TYPE_CHECKING:
     from offsetzero.consumers.group import ConsumerGroup
+    from offsetzero.consumers.replaying.looking import Wanted
+    from offsetzero.consumers.replaying.spans import Span
     from offsetzero.generation import Generation
     from offsetzero.settings import Settings
     from offsetzero.store.database import Connection
     from offsetzero.store.replays import Way
+    from offsetzero.store.script import Script
     from offsetzero.topics.points import Point
 
 _ELSEWHERE = {
@@ -26,7 +30,7 @@ _POINT = "earliest, latest, an offset, a time (2026-01-31T12:00:00Z), or how lon
 
 
 def replay(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="A group, or package.module:attribute.")],
+    name: Annotated[str, typer.Argument(metavar="GROUP", help=f"A group, or package.module:attribute. {HELP}")],
     start: Annotated[str, typer.Option("--from", metavar="POINT", help=f"The first record: {_POINT}")],
     end: Annotated[
         str | None,
@@ -44,7 +48,9 @@ def replay(
     wait: Annotated[
         float, typer.Option("--wait", min=1.0, help="Seconds that the members of a running group may take.")
     ] = 10.0,
-    force: Annotated[bool, typer.Option("--force", hidden=True)] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="What is done already is done again, in a generation opened for it.")
+    ] = False,
     why: Why = "",
     who: Who = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
@@ -53,7 +59,8 @@ def replay(
 
     Without --to the group goes on from there, whether it runs or not. With it a side job runs the group's handlers
     over the span and ends, beside the group; it never goes beyond what the group has read. What is done already (its
-    outcome is in the database) is skipped either way.
+    outcome is in the database) is skipped either way, unless --force has it done again: then effects happen twice, also
+    those in other systems.
 
     Example: offsetzero replay indexer --from -2h --why "the index was restored from last night" --yes
     """
@@ -69,13 +76,16 @@ def replay(
     last = _point("--to", end, problems) if end is not None else None
     needed = "--to runs its handlers" if end is not None else "--force asks what it keeps" if force else ""
     group = _group(name, problems, needed)
-    if force and group is not None:
-        problems.append(_instead_of_force(group))
+    part = (end, topic, partition, key, event_type) != (None,) * 5 or start != "earliest"
+    is_rebuild = force and group is not None and _is_rebuild(group, part, problems)
     if problems:
         from offsetzero.errors import ConfigurationError
 
         raise ConfigurationError(problems)
     assert first is not None  # noqa: S101 - else it is a problem
+    if is_rebuild:
+        _rebuild(name, why, who, yes)
+        return
     config = settings.load(needs=frozenset({"kafka", "database"} if group and group.database else {"kafka"}))
     wanted = looking.Wanted(key.encode() if key is not None else None, event_type)
     with _database(config) as connection:
@@ -92,8 +102,10 @@ def replay(
         way = Way.JOB if last is not None else _way(config, generation.name)
         outcomes = connection if group is None or group.database else None
         seen = looking.look(config, generation, found, wanted, outcomes)
-        view.show(found, seen, wanted, to_end=last is None)
-        view.estimate(seen, rate, outcomes, generation.group)
+        view.show(found, seen, wanted, to_end=last is None, forced=force)
+        if force and connection is not None and generation.group == "notifier":
+            view.deliveries(connection, seen)
+        view.estimate(seen, rate, outcomes, generation.group, forced=force)
         if way is Way.LIVE:
             print(f"{generation.name} is running: its members are told, and go on from there.", file=sys.stderr)
         if not yes:
@@ -101,7 +113,9 @@ def replay(
             return
         said = {"from": start, "to": end, "topic": topic, "partition": partition, "key": key, "type": event_type}
         asked = " ".join(f"--{option} {value}" for option, value in said.items() if value is not None)
-        with ways.audited(connection, generation.name, way, who, why, asked, found) as ended:
+        opens = _opens(generation, found, wanted) if force else None
+        asked += " --force" if force else ""
+        with ways.audited(connection, generation.name, way, who, why, asked, found, opens) as ended:
             match way:
                 case Way.OFFSETS:
                     ways.move(config, generation.name, found)
@@ -109,6 +123,8 @@ def replay(
                     ways.tell_members(config, generation, found, wait, connection, ended)
                 case Way.JOB:
                     assert group is not None  # noqa: S101 - it was needed
+                    if force:
+                        ways.reopen(config, generation, found, wait, ended)
                     ways.run_job(config, group, generation, found, wanted, ended)
 
 
@@ -158,19 +174,34 @@ def _group(name: str, problems: list[str], needed: str) -> "ConsumerGroup | None
         return None
 
 
-def _instead_of_force(group: "ConsumerGroup") -> str:
-    """What to do in place of a replay that does again what has its outcome: that stays in its generation for good."""
-    if group.projection is not None:
-        return (
-            f"--force: group {group.name} is a projection; `offsetzero rebuild {group.name}` makes it anew, in a"
-            " generation of its own"
+def _is_rebuild(group: "ConsumerGroup", part: bool, problems: list[str]) -> bool:
+    from offsetzero.consumers.replaying import forcing
+    from offsetzero.errors import ConfigurationError
+
+    try:
+        return forcing.meant(group, whole=not part) is forcing.Forcing.REBUILD
+    except ConfigurationError as error:
+        problems += error.problems
+        return False
+
+
+def _rebuild(name: str, why: str, who: str | None, yes: bool) -> None:
+    from offsetzero.cli.rebuild import rebuild
+
+    print(f"{name} is a projection: --force is `offsetzero rebuild {name}`, which makes it anew.", file=sys.stderr)
+    rebuild(name, why=why, who=who, yes=yes)
+
+
+def _opens(generation: "Generation", found: "Sequence[Span]", wanted: "Wanted") -> "Script[int]":
+    from offsetzero.errors import ConfigurationError
+    from offsetzero.store import forced
+
+    spans = [(one.topic_id, one.partition, one.first, one.end) for one in found if one.records]
+    if not spans:
+        raise ConfigurationError(
+            f"--force: {generation.name} has read none of these records: there is nothing to do again"
         )
-    if not group.database:
-        return f"--force: group {group.name} keeps no outcomes: without it all is done again, too"
-    return (
-        f"--force: what group {group.name} has done stays done, for its outcomes are never deleted; to have all done"
-        " again, give the group another name: it has outcomes of its own then, and reads from offset zero"
-    )
+    return forced.open_generation(generation.group, spans, wanted.key, wanted.event_type)
 
 
 def _generation(name: str, group: "ConsumerGroup | None", connection: "Connection | None") -> "Generation":
@@ -179,11 +210,9 @@ def _generation(name: str, group: "ConsumerGroup | None", connection: "Connectio
     from offsetzero.store import generations
     from offsetzero.store.script import run
 
-    named = Generation.named(name)
-    known_as = group.name if group is not None else named.group
-    if named.number > 1 or connection is None:
-        return Generation(known_as, named.number)
-    return Generation(known_as, run(connection, generations.active(known_as)) or 1)
+    typed = Generation.named(name).group
+    said = (group.name if group is not None else typed) + name.removeprefix(typed)  # not package.module:attribute
+    return run(connection, generations.meant(said)) if connection is not None else Generation.named(said)
 
 
 def _way(config: "Settings", group: str) -> "Way":

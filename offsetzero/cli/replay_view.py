@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from offsetzero.store.database import Connection
 
 
-def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: bool) -> None:
+def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: bool, forced: bool = False) -> None:
     """The offsets of each partition, and what is known of their records.
 
     Args:
@@ -19,6 +19,7 @@ def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: boo
         seen: a look at them.
         wanted: which records are meant.
         to_end: whether the group goes on from there; else a side job ends at their end.
+        forced: whether what is done is done again.
     """
     from offsetzero.cli import rows
 
@@ -41,11 +42,23 @@ def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: boo
     if not wanted.is_all:
         said += f"; {about}{seen.scaled(seen.meant):,} of them are meant"
     print(said, file=sys.stderr)
-    if seen.identities:
+    if forced:
+        print(
+            f"--force: {about}{seen.scaled(seen.done):,} of them have their outcome, and are done again in a"
+            " generation that is opened for that. What handlers write, publish and send to other systems happens"
+            " once more.",
+            file=sys.stderr,
+        )
+    elif seen.identities:
         print(
             f"{about.capitalize()}{seen.scaled(seen.done):,} of them have their outcome, and are not done again.",
             file=sys.stderr,
         )
+        if seen.owed:
+            owed = f"{about}{seen.scaled(seen.owed):,}".capitalize()
+            print(
+                f"{owed} were to be done again by a forced replay, and are not yet: they are done now.", file=sys.stderr
+            )
     else:
         if seen.meant:
             print("This group keeps no outcomes in a database: all of them are done again.", file=sys.stderr)
@@ -57,7 +70,23 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
-def estimate(seen: "Seen", rate: float | None, connection: "Connection | None", group: str) -> None:
+def deliveries(connection: "Connection", seen: "Seen") -> None:
+    """How many webhooks go out again when the notifier handles these records again."""
+    from offsetzero.store import webhooks
+    from offsetzero.store.script import run
+
+    count, receivers = run(connection, webhooks.would_go(seen.kinds))
+    about = "" if seen.is_whole else "about "
+    print(
+        f"That is {about}{seen.scaled(count):,} webhook deliveries to {receivers:,} subscriptions, as these are now;"
+        " each has the webhook-id that it had.",
+        file=sys.stderr,
+    )
+
+
+def estimate(
+    seen: "Seen", rate: float | None, connection: "Connection | None", group: str, *, forced: bool = False
+) -> None:
     """How long it takes at most.
 
     Args:
@@ -65,6 +94,7 @@ def estimate(seen: "Seen", rate: float | None, connection: "Connection | None", 
         rate: how many a second, as it was stated.
         connection: to the database with the group's outcomes; None where there is none.
         group: its name, without a generation.
+        forced: whether what is done is done again.
     """
     from offsetzero.cli import preview
 
@@ -77,9 +107,9 @@ def estimate(seen: "Seen", rate: float | None, connection: "Connection | None", 
     if rate is None:
         print("How long it takes is not known: state what the group does in a second with --rate.", file=sys.stderr)
         return
-    todo = seen.scaled(seen.meant - seen.done)
+    todo = seen.scaled(seen.meant if forced else seen.meant - seen.done)
+    less = "." if forced else "; those that are not done again take less."
     print(
-        f"About {preview.duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}); those that are"
-        " not done again take less.",
+        f"About {preview.duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}){less}",
         file=sys.stderr,
     )

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from offsetzero.settings import Settings
     from offsetzero.store.database import Connection
     from offsetzero.store.replays import Way
+    from offsetzero.store.script import Script
     from offsetzero.store.starts import Place
 
 EXIT_UNFINISHED = 4
@@ -32,8 +34,20 @@ def audited(
     why: str,
     asked: str,
     found: "Sequence[Span]",
+    opens: "Script[int] | None" = None,
 ) -> "Iterator[list[str]]":
-    """Write who does what and why, and how it ended: what the block has put into the list, else `done`."""
+    """Write who does what and why, and how it ended: what the block has put into the list, else `done`.
+
+    Args:
+        connection: to the database, in autocommit; None where there is none.
+        group: as Kafka knows it.
+        way: how it is done.
+        who: for the audit, like `why` and `asked`, the options.
+        why: see there.
+        asked: see there.
+        found: the partitions.
+        opens: opens a generation, of a replay that is forced; in the transaction of the audit.
+    """
     from offsetzero.cli import dlq_desk
     from offsetzero.schemas.ids import uuid7
     from offsetzero.store import replays
@@ -47,16 +61,30 @@ def audited(
     replay_id = UUID(str(uuid7()))
     places = ", ".join(f"{one.topic}/{one.partition}: {one.first}-{max(one.first, one.end)}" for one in found)
     records = sum(one.records for one in found)
-    run(connection, replays.begin(replay_id, group, way, dlq_desk.operator(who), why, asked, places, records))
+    operator = dlq_desk.operator(who)
+    with connection.transaction():
+        number = run(connection, opens) if opens is not None else None
+        run(connection, replays.begin(replay_id, group, way, operator, why, asked, places, records, number))
     try:
         yield ended
     except typer.Exit:  # it is told already how that went
+        _tell_open(number)
         raise
     except BaseException as error:
         ended.append(str(error) or type(error).__name__)
+        _tell_open(number)
         raise
     finally:
         run(connection, replays.end(replay_id, "; ".join(ended) or replays.DONE))
+
+
+def _tell_open(number: int | None) -> None:
+    if number is not None:
+        print(
+            f"Generation {number} is open: what was not handled in it yet is done by the same command without --force;"
+            " with it, all is done once more.",
+            file=sys.stderr,
+        )
 
 
 def move(config: "Settings", group: str, found: "Sequence[Span]") -> None:
@@ -118,6 +146,37 @@ def tell_members(
         return
     print(f"Partitions: {summary}. Those that were applied read from there.", file=sys.stderr)
     raise typer.Exit(EXIT_UNFINISHED)
+
+
+def reopen(
+    config: "Settings", generation: "Generation", found: "Sequence[Span]", seconds: float, ended: list[str]
+) -> None:
+    """Before a side job in a generation that was just opened, have the members of a running group learn of it.
+
+    They begin anew where they are: what the job appends to a retry topic they handle in that generation, too.
+
+    Args:
+        config: names the cluster.
+        generation: whose members.
+        found: the partitions.
+        seconds: that members may take.
+        ended: is told when it was prevented.
+    """
+    from offsetzero.consumers import reset
+    from offsetzero.consumers.replaying import live
+    from offsetzero.consumers.replaying.live import Became
+    from offsetzero.topics import lag
+
+    state = lag.group_state(config, generation.name)
+    read = [one for one in found if one.records and one.committed is not None]
+    if (state.state in reset.STOPPED and not state.members) or not read:
+        return
+    told = live.replay(config, generation.name, [replace(one, first=one.committed or 0) for one in read], seconds)
+    if missing := [one for one in told if one.became is not Became.APPLIED]:
+        said = "; ".join(f"{one.span.topic}/{one.span.partition}: {one.became}: {one.detail}" for one in missing)
+        ended.append(f"not begun: not all members learned of the generation: {said}")
+        print(f"Nothing was handled: not all members of {generation.name} were told of it: {said}", file=sys.stderr)
+        raise typer.Exit(EXIT_UNFINISHED)
 
 
 def _standing(one: "Told", kept: int | None) -> str:

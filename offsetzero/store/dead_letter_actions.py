@@ -7,7 +7,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from offsetzero.generation import Generation
-from offsetzero.store.dead_letters import COLUMNS, FROM, Entry, Filter, Place, of_its_generation
+from offsetzero.store.dead_letters import COLUMNS, FROM, Entry, Filter, Place, of_its_event
 from offsetzero.store.script import Script
 
 DONE = "done"
@@ -196,7 +196,7 @@ def outcomes(action_id: UUID, numbers: Sequence[int]) -> Script[dict[str, int]]:
     rows = yield (
         "SELECT p.outcome, count(*) FROM dead_letter_decisions d "  # noqa: S608
         "JOIN dead_letters l USING (topic_id, partition, place) "
-        f"JOIN processed_events p ON {of_its_generation('p')} AND p.source = l.source "
+        f"JOIN processed_events p ON {of_its_event('p')} AND p.source = l.source "
         "AND p.event_id = l.event_id AND p.redrive_no = l.redrive_no + 1 "
         "WHERE d.action_id = %s AND d.number = ANY (%s) GROUP BY 1",
         (action_id, list(numbers)),

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from offsetzero.store.forced import OF_LETTER
 from offsetzero.store.script import Script
 
 
@@ -161,12 +162,21 @@ class Filter:
         return " AND ".join(conditions), parameters
 
 
+_GROUP = "regexp_replace(l.group_name, '\\.g[1-9]\\d{0,8}$', '')"
+_NUMBER = "coalesce(substring(l.group_name FROM '\\.g([1-9]\\d{0,8})$'), '1')::int"
+
+
 def of_its_generation(table: str) -> str:
     """That a row is of the generation whose dead letter `l` is; later ones have `<group>.g<N>` for a name there."""
-    return (
-        f"{table}.group_name = regexp_replace(l.group_name, '\\.g[1-9]\\d{{0,8}}$', '') AND {table}.generation"
-        " = coalesce(substring(l.group_name FROM '\\.g([1-9]\\d{0,8})$'), '1')::int"
-    )
+    return f"{table}.group_name = {_GROUP} AND {table}.generation = {_NUMBER}"
+
+
+def of_its_event(table: str) -> str:
+    """That an outcome is of the generation in which the event of the dead letter `l` has its own.
+
+    It is another one than that of the letter's topic where the group was forced to handle the record again.
+    """
+    return f"{table}.group_name = {_GROUP} AND {table}.generation = greatest({_NUMBER}, {OF_LETTER})"
 
 
 COLUMNS = ", ".join(f"l.{one.name}" for one in fields(Entry))
@@ -175,7 +185,7 @@ FROM = (
     " LEFT JOIN dead_letter_actions a ON a.id = d.action_id"
 )
 _APPLIED = (
-    f"EXISTS (SELECT FROM processed_events p WHERE {of_its_generation('p')}"
+    f"EXISTS (SELECT FROM processed_events p WHERE {of_its_event('p')}"
     " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no >= l.redrive_no"
     " AND p.outcome IN ('applied', 'stale'))"
 )
@@ -196,7 +206,7 @@ _IS = {
 """The cases of `_STATUS` as joins: of a million the newest open ones are found without a look at the others."""
 _OUTCOME = (
     "CASE WHEN d.done_at IS NOT NULL THEN (SELECT p.outcome FROM processed_events p"  # noqa: S608
-    f" WHERE {of_its_generation('p')} AND p.source = l.source AND p.event_id = l.event_id"
+    f" WHERE {of_its_event('p')} AND p.source = l.source AND p.event_id = l.event_id"
     " AND p.redrive_no > l.redrive_no"
     " ORDER BY p.redrive_no DESC LIMIT 1) END"
 )

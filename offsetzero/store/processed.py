@@ -88,13 +88,20 @@ _INSERT_ALL = (
 
 
 def claim_all(identities: Sequence[EventIdentity], outcome: Outcome, *, silent: bool = False) -> Script[list[bool]]:
-    """Write the outcome of many events of one group and generation, in one statement; see `claim`.
+    """Write the outcome of many events of one group, in one statement for each generation; see `claim`.
 
     Sorted, so that two batches which share events wait for each other rather than deadlock.
 
     Returns:
         For each event, in the given order, whether it had no outcome; of equal ones only the first.
     """
+    if len(numbers := {one.generation for one in identities}) > 1:
+        new = dict.fromkeys(range(len(identities)), False)
+        for number in sorted(numbers):  # in one order, like the events of each
+            places = [at for at, one in enumerate(identities) if one.generation == number]
+            some = yield from claim_all([identities[at] for at in places], outcome, silent=silent)
+            new.update(zip(places, some, strict=True))
+        return list(new.values())
     first = identities[0]
     parameters = (
         arrays.texts([one.source for one in identities]),

@@ -38,16 +38,26 @@ class Replay:
     at: datetime
     ended_at: datetime | None = None
     ended: str | None = None
+    generation: int | None = None
+    """The one that it has opened, with --force."""
 
 
 def begin(
-    replay_id: UUID, group: str, way: Way, who: str, why: str, asked: str, places: str, records: int
+    replay_id: UUID,
+    group: str,
+    way: Way,
+    who: str,
+    why: str,
+    asked: str,
+    places: str,
+    records: int,
+    generation: int | None = None,
 ) -> Script[None]:
     """Write that a replay begins."""
     yield (
-        "INSERT INTO replays (id, group_name, way, who, why, asked, places, records)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-        (replay_id, group, way, who, why, asked, places, records),
+        "INSERT INTO replays (id, group_name, way, who, why, asked, places, records, generation)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        (replay_id, group, way, who, why, asked, places, records, generation),
     )
 
 
@@ -59,7 +69,7 @@ def end(replay_id: UUID, how: str = DONE) -> Script[None]:
 def history(group: str | None = None) -> Script[list[Replay]]:
     """The replays of a group or of all, oldest first."""
     rows = yield (
-        "SELECT id, group_name, way, who, why, asked, places, records, at, ended_at, ended FROM replays"
+        "SELECT id, group_name, way, who, why, asked, places, records, at, ended_at, ended, generation FROM replays"
         " WHERE %s::text IS NULL OR group_name = %s ORDER BY at",
         (group, group),
     )

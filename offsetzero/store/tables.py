@@ -376,7 +376,8 @@ dead_letter_edits = Table(
     Index("ix_dead_letter_edits_topic_id_partition_place", "topic_id", "partition", "place"),
 )
 
-# The audit of replays: who let a group read what once more, when, why; `asked` are the options, `places` the offsets.
+# The audit of replays: who let a group read what once more, when, why; `asked` are the options, `places` the offsets,
+# `generation` is the one that was opened for it with --force.
 replays = Table(
     "replays",
     metadata,
@@ -391,7 +392,29 @@ replays = Table(
     Column("at", _Time, nullable=False, server_default=_NOW),
     Column("ended_at", _Time),
     Column("ended", Text),
+    Column("generation", Integer),
     CheckConstraint("way IN ('offsets', 'live', 'job')", name="way"),
+)
+
+# Parts of the log that a group was forced to handle again: the outcomes of their events are those of this generation.
+# Of the last of several; of generation 1 elsewhere. Groups that are no projections.
+forced_spans = Table(
+    "forced_spans",
+    metadata,
+    Column("group_name", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("first_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("key", LargeBinary),
+    Column("event_type", Text),
+    PrimaryKeyConstraint("group_name", "generation", "topic_id", "partition"),
+    ForeignKeyConstraint(
+        ["group_name", "generation"],
+        ["group_generations.group_name", "group_generations.generation"],
+        name="fk_forced_spans_generation",
+    ),
 )
 
 # The audit of operators who erase: whose documents, who, why. Without a document it means all of a tenant.
@@ -477,7 +500,8 @@ webhooks = Table(
     Index("ix_webhooks_tenant_id", "tenant_id"),
 )
 
-# One row a subscription and message; a retry of the event sends only to those with no `delivered_at`.
+# One row a subscription, message and generation of the notifier (another one sends all again); a retry of the event
+# sends only to those with no `delivered_at`.
 webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,
@@ -494,6 +518,7 @@ webhook_deliveries = Table(
     Column("error", Text),
     Column("attempted_at", _Time, nullable=False, server_default=_NOW),
     Column("delivered_at", _Time),
-    PrimaryKeyConstraint("webhook_id", "message_id"),
+    Column("generation", Integer, nullable=False, server_default=text("1")),
+    PrimaryKeyConstraint("webhook_id", "message_id", "generation"),
     Index("ix_webhook_deliveries_webhook_id_attempted_at", "webhook_id", "attempted_at"),
 )

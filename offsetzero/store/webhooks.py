@@ -1,6 +1,6 @@
 """Subscriptions of tenants to events, and what was delivered to each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -86,16 +86,31 @@ def delete(tenant_id: str, webhook_id: UUID) -> Script[bool]:
     return bool(rows)
 
 
-def owed(tenant_id: str, event_type: str, message_id: str) -> Script[list[Target]]:
-    """The subscriptions that a message was not delivered to yet."""
+def owed(tenant_id: str, event_type: str, message_id: str, generation: int = 1) -> Script[list[Target]]:
+    """The subscriptions that a message was not delivered to yet, in a generation of the notifier."""
     rows = yield (
         "SELECT w.id, w.url, w.secret FROM webhooks w "
-        "LEFT JOIN webhook_deliveries d ON d.webhook_id = w.id AND d.message_id = %s "
+        "LEFT JOIN webhook_deliveries d ON d.webhook_id = w.id AND d.message_id = %s AND d.generation = %s "
         "WHERE w.tenant_id = %s AND %s = ANY (w.event_types) AND w.disabled_at IS NULL "
         "AND d.delivered_at IS NULL ORDER BY w.id",
-        (message_id, tenant_id, event_type),
+        (message_id, generation, tenant_id, event_type),
     )
     return [Target(*row) for row in rows]
+
+
+def would_go(messages: Mapping[tuple[str, str], int]) -> Script[tuple[int, int]]:
+    """How many deliveries so many messages are, and to how many subscriptions, as these are now.
+
+    Args:
+        messages: how many, by tenant and event type.
+    """
+    rows = yield (
+        "SELECT coalesce(sum(m.count), 0), count(DISTINCT w.id) FROM unnest(%s::text[], %s::text[], %s::bigint[]) "
+        "AS m (tenant_id, event_type, count) JOIN webhooks w ON w.tenant_id = m.tenant_id "
+        "AND m.event_type = ANY (w.event_types) AND w.disabled_at IS NULL",
+        ([tenant for tenant, _ in messages], [kind for _, kind in messages], list(messages.values())),
+    )
+    return int(rows[0][0]), int(rows[0][1])
 
 
 def record(
@@ -106,16 +121,17 @@ def record(
     delivered: bool,
     status_code: int | None,
     error: str | None,
+    generation: int = 1,
 ) -> Script[None]:
     """Note an attempt. One that was delivered stays delivered; a subscription that is gone is no error."""
     yield (
         "INSERT INTO webhook_deliveries AS d "
-        "(webhook_id, message_id, event_type, attempts, status_code, error, delivered_at) "
-        "SELECT id, %s, %s, 1, %s, %s, CASE WHEN %s THEN now() END FROM webhooks WHERE id = %s "
-        "ON CONFLICT (webhook_id, message_id) DO UPDATE SET attempts = d.attempts + 1, "
+        "(webhook_id, message_id, generation, event_type, attempts, status_code, error, delivered_at) "
+        "SELECT id, %s, %s, %s, 1, %s, %s, CASE WHEN %s THEN now() END FROM webhooks WHERE id = %s "
+        "ON CONFLICT (webhook_id, message_id, generation) DO UPDATE SET attempts = d.attempts + 1, "
         "status_code = excluded.status_code, error = excluded.error, attempted_at = now(), "
         "delivered_at = coalesce(d.delivered_at, excluded.delivered_at)",
-        (message_id, event_type, status_code, error, delivered, webhook_id),
+        (message_id, generation, event_type, status_code, error, delivered, webhook_id),
     )
 
 

@@ -235,12 +235,11 @@ def test_what_cannot_be_replayed_is_refused_with_all_that_is_wrong(
     assert "read nothing yet" in here("replay", "nobody", "--from", "earliest", status=1).stderr
     for elsewhere, said in {"usage": "`offsetzero rebuild usage`", "ledger": "`offsetzero rebuild ledger`"}.items():
         assert said in here("replay", elsewhere, "--from", "earliest", status=1).stderr
-    for group, said in {
-        "indexer": "`offsetzero rebuild indexer` makes it anew",
-        "notifier": "what group notifier has done stays done",
-        "nobody": "--force asks what it keeps",
-    }.items():
-        assert said in here("replay", group, "--from", "earliest", "--force", status=1).stderr
+    assert "--force asks what it keeps" in here("replay", "nobody", "--from", "1", "--force", status=1).stderr
+    assert "cannot have a part of it twice" in here("replay", "indexer", "--from", "-2h", "--force", status=1).stderr
+    shown = here("replay", "indexer", "--from", "earliest", "--force")
+    assert "--force is `offsetzero rebuild indexer`" in shown.stderr
+    assert "a new generation begins at offset zero" in shown.stdout
     with running(audit_group()):
         publish(settings, 0, 2)
         await_effects(database, 2)
@@ -268,6 +267,14 @@ def test_outcomes_offsets_and_retries_are_those_of_the_generation_that_is_read(
     assert "3 records" in shown
     assert "3 of them have their outcome, and are not done again." in shown
     assert "read nothing yet" in here("replay", "names.g3", "--from", "earliest", status=1).stderr
+    assert "read nothing yet" in here("replay", "names.g1", "--from", "earliest", status=1).stderr
+    assert "names: names.g2 is the generation that is read." in here("groups", "list", "names", "--partitions").stderr
+    assert "there is no group names;" in here("groups", "list", "names.g1", status=1).stderr
+    assert here("groups", "reset", "names", "--to", "earliest", *PLACE).stdout == (
+        here("groups", "reset", "names.g2", "--to", "earliest", *PLACE).stdout
+    )
+    assert here("dlq", "list", "names").stdout == "No open dead letters in names.g2.\n"
+    assert "there is no group names:" in here("dlq", "redrive", "names.g1", "--all", "--dry-run", status=1).stderr
     spans_of = spans.find(settings, "names.g2", points.parse_with_ago("--from", "earliest", SYSTEM.now()))
     database.execute("DELETE FROM processed_events WHERE event_id = (SELECT min(event_id) FROM processed_events)")
     database.execute("TRUNCATE names_g2.names")

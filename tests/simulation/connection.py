@@ -3,6 +3,7 @@
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 
-from offsetzero.store import crash_marks, holds, processed, starts
+from offsetzero.store import amendments, crash_marks, forced, holds, processed, starts
 from simulation.baton import Process
 from simulation.database import Transaction
 from simulation.faults import Answer
@@ -80,6 +81,10 @@ class SimConnection(psycopg.Connection[Any]):
             for claimed in new:
                 rows.remove(claimed)
             self._baton.say(f"claims {' '.join(one[1] for one in new) or 'nothing'} as {outcome}")
+        elif text == forced._SELECT:
+            rows = [astuple(span) for span in self._database.forced]
+        elif text in (amendments._EDITED, amendments._DISCARDED):
+            pass  # what operators decide is in what they send
         elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM, starts._ENTER):
             rows = self._database.starts.answer(text, parameters)
         elif text == crash_marks._CLOSE:

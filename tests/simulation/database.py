@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from offsetzero.store import starts
+from offsetzero.store import forced, starts
+from offsetzero.store.forced import ForcedSpan
 from simulation.baton import Process, Task
+from simulation.log import Place
 from simulation.world import World
 
 Key: TypeAlias = tuple[Any, ...]  # group, generation, source, event id, redrive number
@@ -84,6 +86,7 @@ class SimDatabase:
         self.starts = Starts()
         self.marks = Marks()
         self.holds: Holds = {}
+        self.forced: list[ForcedSpan] = []
         self.away = False
         self._world = world
         self._baton = world.baton
@@ -143,6 +146,13 @@ class SimDatabase:
         *event, redrive_no = key
         found = (self.outcomes.get((*event, no)) for no in range(self._redrives, redrive_no - 1, -1))
         return next((one for one in found if one is not None), None)
+
+    def force(self, place: Place, first: int, end: int) -> None:
+        """An operator opens a generation for part of a partition."""
+        if first < end:
+            number = len(self.forced) + forced.FIRST
+            self.forced.append(ForcedSpan(number, f"id-of-{place[0]}", place[1], first, end))
+            self._world.laws.forces(place, first, end, number)
 
     def place(self, transaction: Transaction, parameters: Sequence[Any]) -> None:
         """Insert or update a hold."""

@@ -37,6 +37,9 @@ class Laws:
         self._gone_back: dict[Place, set[int]] = defaultdict(set)  # those that were committed since
         self._repeated: set[str] = set()  # events that were replayed, so that they may have more than one effect
         self._again: set[str] = set()  # those that must have another one
+        self._forced: dict[str, list[tuple[Place, int, int]]] = defaultdict(list)  # by event: place, offset, generation
+        self._owed: set[tuple[str, int]] = set()  # events, and the generations in which they must have ended
+        self._counts: dict[str, int] = defaultdict(int)  # effects of events
         self._last: dict[bytes, int] = {}  # by key: the position among all events of its last effect
         self._dead: set[str] = set()
         self._killed: dict[str, int] = defaultdict(int)  # by event: processes
@@ -88,12 +91,22 @@ class Laws:
         if offset not in self._gone_back[place]:
             self._fail(f"a replay of {_shown(place)} from {offset} is said to be applied, and was not committed")
 
+    def forces(self, place: Place, first: int, end: int, generation: int) -> None:
+        """A generation is opened in which these records are to be handled again, once somebody goes back to them."""
+        partition = self._world.log[place]
+        for record in partition.records[partition.index(first) : partition.index(end)]:
+            self._forced[record.event_id].append((place, record.offset, generation))
+
     def _go_back(self, place: Place, offset: int, before: int) -> None:
         """What lies between is to be handled again, where no outcome in the database says that it is done."""
-        if self._world.plan.effects is Effects.DATABASE:
-            return
         partition = self._world.log[place]
-        for record in partition.records[partition.index(offset) : partition.index(before)]:
+        between = partition.records[partition.index(offset) : partition.index(before)]
+        if self._world.plan.effects is Effects.DATABASE:
+            for record in between:
+                opened = [number for *where, number in self._forced[record.event_id] if where == [place, record.offset]]
+                self._owed |= {(record.event_id, max(opened))} if opened else set()
+            return
+        for record in between:
             self._repeated.add(record.event_id)
             if record.event_id in self._effects:
                 self._again.add(record.event_id)
@@ -146,15 +159,17 @@ class Laws:
     def kills(self, process: Process, event_id: str) -> None:
         """A handler ends its process: no event may do so for ever."""
         self._killed[event_id] += 1
-        if self._killed[event_id] > MAX_KILLED:
+        if self._killed[event_id] > MAX_KILLED * (1 + len(self._forced[event_id])):
             self._fail(f"{process.name} is the {self._killed[event_id]}th process that {event_id} has killed")
 
     def effect(self, event_id: str) -> None:
         """An effect is safe: the only one of its event, after those before it of its key."""
         event = self._events[event_id]
+        self._counts[event_id] += 1
         if event_id in self._effects:
             # There it may be repeated after a crash.
-            if self._world.plan.effects is not Effects.LOG and event_id not in self._repeated:
+            is_again = event_id in self._repeated or self._counts[event_id] <= 1 + len(self._forced[event_id])
+            if self._world.plan.effects is not Effects.LOG and not is_again:
                 self._fail(f"a second effect of {event_id}")
             self._again.discard(event_id)
             self._look_at_end(event_id)
@@ -270,6 +285,22 @@ class Laws:
                 self._fail(f"{event_id} ended as {outcome}, its effect is {state}")
             if outcome == "dead-lettered" and event_id not in self._dead:
                 self._fail(f"{event_id} ended as dead-lettered and lies in no dead-letter topic")
+        if self._world.plan.effects is Effects.DATABASE:
+            self._look_at_generations()
+
+    def _look_at_generations(self) -> None:
+        """What was forced is done in its generation or a later one; there are as many effects as outcomes say."""
+        applied: dict[str, int] = defaultdict(int)
+        ended: dict[str, int] = defaultdict(int)  # the last generation
+        for (_, generation, _, event_id, _), outcome in self._world.database.outcomes.items():
+            applied[event_id] += outcome == "applied"
+            ended[event_id] = max(ended[event_id], generation)
+        for event_id, generation in sorted(self._owed):
+            if ended[event_id] < generation:
+                self._fail(f"{event_id} has no outcome in generation {generation}, which it was forced to have")
+        for event_id, count in applied.items():
+            if self._counts[event_id] != count:
+                self._fail(f"{event_id} has {self._counts[event_id]} effects and was applied {count} times")
 
     def _fail(self, text: str) -> None:
         self._world.baton.fail(text)

@@ -10,6 +10,7 @@ import pytest
 from offsetzero.consumers.order import Copy, Meeting, Order
 from offsetzero.consumers.reading import membership
 from offsetzero.consumers.reading.commits import Commits
+from offsetzero.consumers.reading.facts import ClusterFacts
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.pressure import Pressure
 from offsetzero.consumers.record import OwnedPartition, Record
@@ -254,6 +255,10 @@ def _replay_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnedPartition, "acknowledged", property(lambda self: self.position, lambda _self, _value: None))
 
 
+def _forced_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClusterFacts, "_forced", lambda self: None)
+
+
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
     "no-ownership": Mutation(
@@ -310,6 +315,9 @@ MUTATIONS = {
         _replay_not_acknowledged,
         ("is said to be applied, and was not committed",),
         seed=8,
+    ),
+    "forced-forgotten": Mutation(
+        "ask what is to be done again when a partition is opened", _forced_forgotten, ("which it was forced to have",)
     ),
     "settled-anyway": Mutation(
         "stop at a refused append", _failed_settling_is_done, ("which is not done", "is without an outcome")

@@ -20,6 +20,7 @@ class Operator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._actions = 0
+        self._sent: set[str] = set()  # places in the dead-letter topic
 
     def work(self, *, discard: bool = False) -> None:
         """Send back all that is open.
@@ -35,8 +36,10 @@ class Operator:
         self._actions += 1
         for place in world.log.places([DEAD]):
             for letter in world.log[place].records:
-                if letter.event_id not in sent:
+                here = f"{place[1]}/{letter.offset}"
+                if letter.event_id not in sent or (world.database.forced and here not in self._sent):  # dead once more
                     sent.add(letter.event_id)
+                    self._sent.add(here)
                     self._send(letter, discard=discard or events[letter.event_id].behaviour.kind is Kind.POISON)
 
     def _send(self, letter: Stored, *, discard: bool) -> None:

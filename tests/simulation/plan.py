@@ -157,6 +157,10 @@ STEPS = {
 }
 
 
+FORCE = "force"
+"""A replay that has done again what is done."""
+
+
 def make(seed: int) -> Plan:
     """The plan of a seed: always the same."""
     dice = random.Random(f"{seed} plan")
@@ -181,6 +185,7 @@ def make(seed: int) -> Plan:
     plan.steps.sort(key=lambda step: step.at)
     _publish(plan, dice)
     _let_kill(plan, random.Random(f"{seed} killers"))
+    _force(plan, random.Random(f"{seed} forced"))
     return plan
 
 
@@ -253,6 +258,14 @@ def _let_kill(plan: Plan, dice: random.Random) -> None:
     for at in dice.sample(range(len(plan.events)), k=dice.choice([1, 1, 2])):
         behaviour = Behaviour(Kind.KILLS, dice.choice([0.0, plan.events[at].behaviour.seconds]))
         plan.events[at] = replace(plan.events[at], behaviour=behaviour)
+
+
+def _force(plan: Plan, dice: random.Random) -> None:
+    """Have half of the replays be forced ones, where the database tells what is done."""
+    if plan.effects is Effects.DATABASE:
+        for at, step in enumerate(plan.steps):
+            if step.what == "replay" and dice.random() < 0.5:
+                plan.steps[at] = replace(step, what=FORCE)
 
 
 def _behaviour(dice: random.Random, slow: float, *, troubled: bool, plan: Plan) -> Behaviour:

@@ -107,7 +107,7 @@ class Simulation:
                 consumer.tell_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
             case "redrive" | "discard":
                 self._operator.work(discard=step.what == "discard")
-            case "replay":
+            case "replay" | plans.FORCE:
                 self._replay(step)
             case "markers":
                 for place in world.log.places(SOURCES):
@@ -119,7 +119,10 @@ class Simulation:
         read = {place: at for place in world.log.places(SOURCES) if (at := world.coordinator.committed.get(place))}
         if read:
             place = dice.choice(sorted(read))
-            world.control.replay(place, dice.randint(0, read[place][0]), step.seconds)
+            offset = dice.randint(0, read[place][0])
+            if step.what == plans.FORCE and not world.database.away:
+                world.database.force(place, offset, read[place][0])
+            world.control.replay(place, offset, step.seconds)
 
     def _calm(self) -> None:
         self._baton.say("--- quiet: nothing goes wrong from here on")

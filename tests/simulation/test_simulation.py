@@ -58,7 +58,7 @@ def test_equal_seeds_have_equal_schedules_in_other_processes_with_other_hashes()
 
 def test_the_seeds_have_every_fault_and_every_kind_of_group() -> None:
     plans = [plan.make(seed) for seed in range(SEEDS)]
-    assert {step.what for one in plans for step in one.steps} == set(plan.STEPS)
+    assert {step.what for one in plans for step in one.steps} == {*plan.STEPS, plan.FORCE}
     assert {one.classic for one in plans} == {one.preempt for one in plans} == {True, False}
     assert {event.behaviour.kind for one in plans for event in one.events} == set(plan.Kind)
     assert {one.effects for one in plans} == set(plan.Effects)
