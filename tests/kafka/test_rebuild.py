@@ -1,20 +1,11 @@
 """`offsetzero rebuild`: a projection is made anew beside the one that is read; nothing is lost or done twice."""
 
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from commands import Commands
-from kafka.conftest import uploaded
+from kafka.rebuilding import REBUILD, Names
 
-from offsetzero import DocumentUploaded, Publisher
 from offsetzero.consumers.rebuilding import beginning
 from offsetzero.settings import Settings
 from offsetzero.store import generations
@@ -24,105 +15,29 @@ from offsetzero.topics import names as topic_names
 from offsetzero.topics.admin import client
 from support import wait_until
 
-pytestmark = pytest.mark.timeout(300)  # each starts a dozen processes
-
-# Notes names, and publishes an event of each. What it does with some names depends on files of the test: `shaky` fails
-# while there is `broken`, `bad` is dead-lettered while there is `poison`.
-GROUP = """
-from pathlib import Path
-from offsetzero import ConsumerGroup, DocumentUploaded, Projection, RunSucceeded
-from offsetzero.clock import SYSTEM
-from offsetzero.retry.failures import Poison, Transient
-from offsetzero.retry.policy import Tier
-
-names = ConsumerGroup("names", concurrency=8, tiers=[Tier("retry-1m", 3600.0)], projection=Projection(
-    "CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)"))
-
-@names.handler(DocumentUploaded)
-def note(event, ctx):
-    if event.name.startswith("shaky") and Path("broken").exists():
-        raise Transient("shaky", "as it is called")
-    if event.name.startswith("bad") and Path("poison").exists():
-        raise Poison("corrupt", "as it is called")
-    ctx.connection.execute("INSERT INTO names VALUES (%s, %s)", (event.document_id, event.name))
-    ctx.publish(RunSucceeded(run_id=event.run_id, tenant_id="acme", document_id=event.document_id,
-                             finished_at=SYSTEM.now()))
-"""
-
-
-class Names:
-    """The group, its servers, and what is in its tables."""
-
-    def __init__(self, settings: Settings, folder: Path, database: psycopg.Connection) -> None:
-        self.settings = settings
-        self.folder = folder
-        self.database = database
-        self.command = Commands(settings, folder)
-        (folder / "mine.py").write_text(GROUP)
-
-    def publish(self, *names: str) -> list[DocumentUploaded]:
-        events = [uploaded(name=name) for name in names]
-        with Publisher(self.settings) as publisher:
-            for event in events:
-                publisher.publish(event)
-        return events
-
-    @contextmanager
-    def member(self, *more: str) -> Iterator["subprocess.Popen[str]"]:
-        """One of the group's own members, as a service runs it."""
-        process = self.command.start("groups", "run", "mine:names", *more, OFFSETZERO_METRICS_PORT="0")
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                said = process.communicate(timeout=60)
-                assert "crashed" not in said[1], said[1]
-            finally:
-                process.kill()
-
-    def rebuild(self, *options: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
-        return self.command("rebuild", "mine:names", "--why", "a test", "--yes", *options, status=status)
-
-    def one(self, query: str, *parameters: Any) -> Any:
-        row = self.database.execute(query.encode(), parameters).fetchone()
-        return None if row is None else row[0]
-
-    def rows(self, generation: int) -> set[str]:
-        if self.one("SELECT to_regclass(%s)", f"names_g{generation}.names") is None:
-            return set()
-        return {row[0] for row in self.database.execute(f"SELECT name FROM names_g{generation}.names".encode())}
-
-    def numbers(self) -> list[int]:
-        return run(self.database, generations.numbers("names"))
-
-    @property
-    def read(self) -> int | None:
-        return run(self.database, generations.active("names"))
-
-    def emitted(self) -> list[str]:
-        """The runs of which an event was published, each as often as it was."""
-        found = self.database.execute("SELECT aggregateid FROM outbox WHERE type = 'run.succeeded'").fetchall()
-        return sorted(row[0] for row in found)
-
-    def await_rows(self, generation: int, names: set[str]) -> None:
-        wait_until(lambda: self.rows(generation) == names, 60, what=f"{names} in generation {generation}")
+PARTITIONS = 2
 
 
 @pytest.fixture
-def names(settings: Settings, topics: None, tmp_path: Path, database: psycopg.Connection) -> Names:
-    return Names(settings, tmp_path, database)
+def settings(settings: Settings) -> Settings:
+    """With fewer partitions: a generation has four topics of as many."""
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": PARTITIONS})})
+
+
+@pytest.fixture
+def names(settings: Settings, topics: None, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> Names:
+    return Names(settings, database, monkeypatch)
 
 
 def test_it_fills_a_new_generation_has_it_read_and_the_members_move_over(names: Names) -> None:
     names.publish("a", "b", "c")
-    with names.member() as member:
+    with names.service() as member:
         names.await_rows(1, {"a", "b", "c"})
         shown = names.command("rebuild", "mine:names").stdout
         assert "generation 1 is read; a new generation begins at offset zero" in shown
         assert "3 of 3 records of documents" in shown
         assert names.numbers() == [1], "nothing without --yes"
-        done = names.rebuild()
+        done = names.processes(*REBUILD)
         assert "Generation 2 of names is read now" in done.stderr
         assert "The group's members have moved over." in done.stderr
         assert (names.read, names.rows(2)) == (2, {"a", "b", "c"})
@@ -262,7 +177,7 @@ def test_a_generation_that_is_read_by_a_request_is_dropped_after_it(names: Names
             reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             assert run(reader, generations.read("names")) == 1
             names.rebuild()
-            pruning = names.command.start("rebuild", "mine:names", "--prune", "--yes")
+            pruning = names.processes.start("rebuild", "mine:names", "--prune", "--yes")
             waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
             wait_until(lambda: names.one(waits) == 1, 60, what="the drop, which waits")
             assert reader.execute("SELECT name FROM names").fetchall() == [("a",)]
@@ -273,7 +188,7 @@ def test_a_generation_that_is_read_by_a_request_is_dropped_after_it(names: Names
     assert names.numbers() == [2]
 
 
-# The command is killed where a step begins: `offsetzero rebuild` in a process in which that function ends it.
+# What the command is about to call when it is killed.
 STEPS = {
     "the tables are being made": "offsetzero.consumers.projection.generations:add",
     "members read": "offsetzero.cli.rebuild_run.Rebuild:fill",
@@ -284,62 +199,36 @@ STEPS = {
     "the switch is being written down": "offsetzero.store.switches:add",
     "the pointer has moved": "offsetzero.cli.rebuild_run.Rebuild:hand_over",
 }
-KILL = """
-import importlib, os, signal, sys
-path, _, name = sys.argv.pop(1).partition(":")
-parts = path.split(".")
-for count in range(len(parts), 0, -1):
-    try:
-        found = importlib.import_module(".".join(parts[:count]))
-    except ModuleNotFoundError:
-        continue
-    break
-for part in parts[count:]:
-    found = getattr(found, part)
-setattr(found, name, lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL))
-from offsetzero.cli.app import main
-main()
-"""
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_rebuild_that_is_killed_goes_on_with_the_same_command(names: Names, step: str) -> None:
+@pytest.mark.timeout(300)
+def test_a_rebuild_that_is_killed_in_each_of_its_steps_goes_on_with_the_same_command(names: Names) -> None:
+    """Killed in a step it has to go through that one again to be killed in the next."""
     (names.folder / "broken").touch()
     names.publish("a", "b", "shaky")
-    (names.folder / "killed.py").write_text(KILL)
-    with names.member() as member:
-        names.await_rows(1, {"a", "b"})
+    there = {"a", "b"}
+    with names.member() as member, names.killing() as kill:
+        names.await_rows(1, there)
         wait_until(lambda: _retried(names.settings, "names") == 1, what="the retry")
         (names.folder / "broken").unlink()
-        killed = subprocess.run(
-            [sys.executable, "killed.py", STEPS[step], "rebuild", "mine:names", "--why", "a test", "--yes"],
-            cwd=names.folder,
-            env=names.command.environment,
-            capture_output=True,
-            timeout=90,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        names.publish("c")
-        names.await_rows(names.read or 0, {"a", "b", "c", *({"shaky"} if names.read == 2 else ())})
-        if names.read == 1:
-            names.rebuild()
+        for step, function in STEPS.items():
+            kill(function, *REBUILD, "--processes", "1")
+            is_moved = step == "the pointer has moved"
+            assert names.read == (2 if is_moved else 1), step
+            names.publish(step)
+            there |= {step, "shaky"} if is_moved else {step}
+            names.await_rows(names.read or 0, there)  # what is read goes on, whatever the killed one has begun
         assert names.numbers() == [1, 2]
-        assert names.read == 2
-        names.await_rows(2, {"a", "b", "c", "shaky"})
-        wait_until(lambda: len(names.emitted()) >= 4, what="what is owed")
-        assert len(set(names.emitted())) == len(names.emitted()) == 4, "each effect once"
-        assert member.poll() is None
-        names.publish("d")
-        names.await_rows(2, {"a", "b", "c", "d", "shaky"})
+        wait_until(lambda: len(names.emitted()) >= len(there), what="what is owed")
+        assert len(set(names.emitted())) == len(names.emitted()) == len(there), "each effect once"
+        assert member.is_alive()
 
 
 def test_a_rebuild_that_is_stopped_leaves_no_process_and_may_be_abandoned(names: Names) -> None:
     names.publish(*(f"n{number}" for number in range(50)))
     with names.member():
         wait_until(lambda: len(names.rows(1)) == 50, 60, what="the first generation")
-        stuck = names.command.start("rebuild", "mine:names", "--why", "a test", "--yes", "--no-switch")
-        stuck.communicate(timeout=90)
+        names.processes(*REBUILD, "--no-switch")
         assert names.numbers() == [1, 2]
         assert len(names.rows(2)) == 50
         assert not lag.group_state(names.settings, "names.g2").members
@@ -361,7 +250,7 @@ def test_what_kafka_has_under_the_name_of_a_new_one_is_none_of_its(names: Names)
         names.await_rows(1, {"a", "b"})
     admin, prefix = client(names.settings), topic_names.Names(names.settings.kafka.namespace)
     ids = cluster.topic_ids(names.settings, ["documents"])
-    places = [("documents", number) for number in range(6)]
+    places = [("documents", number) for number in range(PARTITIONS)]
     ends = offsets.ends(admin, prefix, places, offsets.OffsetSpec.latest())
     left = {place: offsets.Committed(end, ids["documents"]) for place, end in ends.items()}
     offsets.alter(admin, prefix, "names.g2", left)

@@ -1,14 +1,11 @@
 """`offsetzero rebuild --until`: what a projection was at a time, beside the one that is read, and without effects."""
 
-import signal
 import subprocess
-import sys
 from datetime import datetime
-from pathlib import Path
 
 import psycopg
 import pytest
-from kafka.test_rebuild import KILL, Names
+from kafka.rebuilding import Names
 
 from offsetzero.clock import SYSTEM
 from offsetzero.settings import Settings
@@ -17,8 +14,8 @@ from support import wait_until
 
 
 @pytest.fixture
-def names(settings: Settings, topics: None, tmp_path: Path, database: psycopg.Connection) -> Names:
-    return Names(settings, tmp_path, database)
+def names(settings: Settings, topics: None, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> Names:
+    return Names(settings, database, monkeypatch)
 
 
 def between() -> datetime:
@@ -61,7 +58,7 @@ def test_it_holds_what_was_there_at_that_time_and_nothing_follows_or_switches_to
         names.rebuild("--prune")
         assert names.numbers() == [2, 3]
         assert names.rows(2) == {"a", "b"}
-    said = names.command("groups", "run", "mine:names", "--generation", "2", status=1).stderr
+    said = names.processes("groups", "run", "mine:names", "--generation", "2", status=1).stderr
     assert "generation 2, before, is what there was at" in said
     names.rebuild("--prune", "--as", "before")
     assert names.numbers() == [3]
@@ -91,17 +88,9 @@ def test_one_that_was_killed_goes_on_with_the_same_command(names: Names) -> None
     with names.member():
         names.await_rows(1, {"a", "b"})
     at = between()
-    (names.folder / "killed.py").write_text(KILL)
-    step = "offsetzero.store.generations:filled"
-    killed = subprocess.run(
-        [sys.executable, "killed.py", step, "rebuild", "mine:names", "--until", at.isoformat(), "--as", "x", "--yes"],
-        cwd=names.folder,
-        env=names.command.environment,
-        capture_output=True,
-        timeout=90,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    command = "rebuild", "mine:names", "--until", at.isoformat(), "--as", "x", "--yes"
+    with names.killing() as kill:
+        kill("offsetzero.store.generations:filled", *command)
     differs = names.command("diff", "mine:names", "1", "x")
     assert "Generation x is not whole" in differs.stderr
     assert "Generation 2, x, is whole" in make(names, at, "--as", "x", "--yes").stderr

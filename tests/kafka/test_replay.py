@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from commands import Commands, CommandsHere
+from commands import CommandsHere
 from kafka.conftest import effects, uploaded
 from kafka.test_group_generations import NAMES, member, named, names_group
 from kafka.test_group_positions import Running, audit_group, await_effects, committed, publish
@@ -50,13 +50,8 @@ def note(event, ctx):
 
 
 @pytest.fixture
-def offsetzero(settings: Settings, tmp_path: Path) -> Commands:
-    return Commands(settings, tmp_path)
-
-
-@pytest.fixture
 def here(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
-    return CommandsHere(settings, monkeypatch)
+    return CommandsHere(settings, monkeypatch, "mine")
 
 
 def mine(folder: Path, fails: str = "", **options: Any) -> str:
@@ -129,7 +124,7 @@ def waits(settings: Settings) -> int:
 
 
 def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
-    settings: Settings, offsetzero: Commands, running: Running, database: psycopg.Connection, tmp_path: Path
+    settings: Settings, here: CommandsHere, running: Running, database: psycopg.Connection, tmp_path: Path
 ) -> None:
     publish(settings, 0, 10)
     with running(audit_group(start="latest")):
@@ -140,12 +135,12 @@ def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
         await_effects(database, 2)
     before = committed(settings)
     group = mine(tmp_path)
-    shown = offsetzero("replay", group, "--from", "earliest", "--to", "latest")
+    shown = here("replay", group, "--from", "earliest", "--to", "latest")
     assert "12 records" in shown.stderr
     assert "2 of them have their outcome" in shown.stderr
-    done = offsetzero("replay", group, "--from", "earliest", "--to", "latest", *WHY)
+    done = here("replay", group, "--from", "earliest", "--to", "latest", *WHY)
     assert "12 records were read and meant: 10 applied, 2 duplicate." in done.stderr
-    again = offsetzero("replay", group, "--from", "earliest", "--to", "latest", *WHY)
+    again = here.in_process_of_its_own("replay", group, "--from", "earliest", "--to", "latest", *WHY)
     assert "12 records were read and meant: 12 duplicate." in again.stderr
     assert sorted(names(database), key=int) == [str(number) for number in range(12)]
     assert committed(settings) == before
@@ -153,7 +148,7 @@ def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
 
 
 def test_a_side_job_goes_no_further_than_the_group_has_read_and_takes_only_what_is_meant(
-    settings: Settings, offsetzero: Commands, running: Running, database: psycopg.Connection, tmp_path: Path
+    settings: Settings, here: CommandsHere, running: Running, database: psycopg.Connection, tmp_path: Path
 ) -> None:
     group, keys = mine(tmp_path, database=False), [uuid4(), uuid4()]
     with Publisher(settings) as publisher:
@@ -166,21 +161,21 @@ def test_a_side_job_goes_no_further_than_the_group_has_read_and_takes_only_what_
     with Publisher(settings) as publisher:
         publisher.publish(uploaded(keys[0], name="6")).result(10)
     handled = tmp_path / "handled"
-    shown = offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--key", str(keys[0]), "--rate", "100")
+    shown = here("replay", group, "--from", "-1h", "--to", "latest", "--key", str(keys[0]), "--rate", "100")
     assert "6 records" in shown.stderr
     assert "3 of them are meant" in shown.stderr
     assert "the group's own position it will read by itself" in shown.stderr
     assert "at 100 a second (as stated)" in shown.stderr
-    offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--key", str(keys[0]), *WHY)
+    here("replay", group, "--from", "-1h", "--to", "latest", "--key", str(keys[0]), *WHY)
     assert handled.read_text().split() == ["0", "2", "4"]
-    none = offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--type", "document.deleted", *WHY)
+    none = here("replay", group, "--from", "-1h", "--to", "latest", "--type", "document.deleted", *WHY)
     assert "0 records were read and meant: nothing." in none.stderr
-    offsetzero("replay", group, "--from", "-1h", "--to", "latest", "--type", "document.uploaded", *WHY)
+    here("replay", group, "--from", "-1h", "--to", "latest", "--type", "document.uploaded", *WHY)
     assert len(handled.read_text().split()) == 9  # a group without a database does it again
 
 
 def test_what_waits_in_the_group_is_not_run_by_a_side_job_and_what_fails_there_becomes_the_groups(
-    settings: Settings, offsetzero: Commands, running: Running, database: psycopg.Connection, tmp_path: Path
+    settings: Settings, here: CommandsHere, running: Running, database: psycopg.Connection, tmp_path: Path
 ) -> None:
     waiting, other = uuid4(), uuid4()
 
@@ -194,19 +189,19 @@ def test_what_waits_in_the_group_is_not_run_by_a_side_job_and_what_fails_there_b
         await_effects(database, 1)
         wait_until(lambda: waits(settings) == 2, what="b and c in the retry topic")
     put(settings, other, "d", "e", "f")
-    offsetzero("groups", "reset", "audit", "--to", "latest", "--yes")
+    here("groups", "reset", "audit", "--to", "latest", "--yes")
     group = mine(tmp_path, fails="e")
-    done = offsetzero("replay", group, "--from", "earliest", "--to", "latest", *WHY)
+    done = here("replay", group, "--from", "earliest", "--to", "latest", *WHY)
     assert "6 records were read and meant" in done.stderr
     assert names(database) == ["a", "d"]  # b, and c behind it, wait; e has failed, f is parked behind it
     assert waits(settings) == 5  # b and c, a once more behind them (a duplicate, when its turn comes), e and f
 
 
 def test_a_new_group_tells_when_it_has_caught_up(
-    settings: Settings, topics: None, offsetzero: Commands, database: psycopg.Connection, tmp_path: Path
+    settings: Settings, topics: None, here: CommandsHere, database: psycopg.Connection, tmp_path: Path
 ) -> None:
     publish(settings, 0, 5)
-    process = offsetzero.start("groups", "run", mine(tmp_path))
+    process = here.in_process_of_its_own.start("groups", "run", mine(tmp_path))
     try:
         assert process.stderr is not None
         lines = (json.loads(line) for line in process.stderr if line.startswith("{"))

@@ -176,7 +176,7 @@ def test_a_handler_that_hangs_prevents_it_for_its_partition_and_nothing_of_that_
     with members(settings, 1, lambda: audit_group(seen, database=False)):
         wait_until(lambda: len(seen.names) == PARTITIONS * each, what="all begun")
         wait_until(lambda: committed(settings) == {**dict.fromkeys(range(PARTITIONS), each), 1: 1}, what="commits")
-        shown = here("replay", "audit", "--from", "earliest", "--wait", "2", *WHY, status=4)
+        shown = here("replay", "audit", "--from", "earliest", "--wait", "5", *WHY, status=4)
         became = answers(shown.stdout)
         assert [became[f"documents/{number}"] for number in (0, 2, 3, 4, 5)] == ["applied 0"] * 5
         assert became["documents/1"] == (
