@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races nightly nightly-properties bench bench-replay bench-rebuild check format lock clean
+.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races streams nightly nightly-properties bench bench-replay bench-rebuild check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ test: $(READY) ## Run all tests, three at once (ARGS='-k name' for some, ARGS=--
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
 
-nightly: nightly-properties simulate simulate-order chaos amounts fold races ## All that takes too long for every change
+nightly: nightly-properties simulate simulate-order chaos amounts fold races streams ## All that takes too long for every change
 
 amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, list a million, start with a million that wait, some minutes
 	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py tests/kafka/test_group_order.py \
@@ -44,6 +44,9 @@ fold: $(READY) ## Rebuild a projection of EVENTS (1,000,000) with live traffic, 
 
 races: $(READY) ## Cancel 10,000 runs in the moment in which they end, some minutes
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/e2e/test_store_cancel.py --servers=embedded --timeout=0 -v $(ARGS)
+
+streams: $(READY) ## Have 1,000 clients follow runs, break off at random and come again; lose one without a word
+	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/e2e/test_api_events.py -k "random or gone" --servers=embedded -v -s $(ARGS)
 
 nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)

@@ -189,6 +189,7 @@ OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Outbox rows that the broker
 
 # --- HTTP ------------------------------------------------------------------------------------------
 HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])
+HTTP_STREAMS = Gauge("offsetzero_http_streams", "Streams of runs that are open; above, each counts when it ends")
 
 
 def remove(metric: Counter | Gauge, *labels: str) -> None:

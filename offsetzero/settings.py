@@ -125,6 +125,8 @@ class ApiSettings(_Section):
     """Of one tenant, by each API process; more are answered 429, with `Retry-After`."""
     burst: Annotated[int, Field(ge=1)] = 5_000
     """Requests that a tenant may send at once, after a quiet time."""
+    keep_event_seconds: Annotated[Seconds, Field(ge=60)] = 24 * 60 * 60.0
+    """Seconds that events of runs are kept for streams that come again; after that they begin with a `resync`."""
 
 
 class WebhookSettings(_Section):

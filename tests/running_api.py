@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import psycopg
-import uvicorn
 
 from offsetzero.api.app import create_app
+from offsetzero.api.server import Server
+from offsetzero.cli import serve
 from offsetzero.settings import Settings
 from offsetzero.store.tenants import create_key
 from support import wait_until
@@ -44,13 +45,12 @@ class Api:
 @contextmanager
 def serving(settings: Settings) -> Iterator[str]:
     """Serve an API in a thread; gives its URL."""
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), host="127.0.0.1", port=0, log_config=None))
-    thread = threading.Thread(target=server.run, name="api")
+    server, listener = Server(create_app(settings)), serve.listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([listener],), name="api")
     thread.start()
     try:
         wait_until(lambda: server.started or not thread.is_alive(), 10, what="the API listens")
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(10)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -12,9 +13,11 @@ from offsetzero.api.described import DescribedApi
 from offsetzero.api.limits import TenantLimits
 from offsetzero.api.middleware import Bounded, Observed
 from offsetzero.api.routes import catalogue, documents, operations, runs, search, usage, webhooks
+from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.api.services import Services
 from offsetzero.settings import Settings
-from offsetzero.store.database import async_pool
+from offsetzero.store import run_events
+from offsetzero.store.database import async_pool, listening
 from offsetzero.store.objects import Objects
 
 MAX_JSON_BYTES = 64 * 1024
@@ -30,11 +33,13 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with async_pool(
-            settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS
-        ) as pool:
-            limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
-            app.state.services = Services(settings, pool, Objects(settings.objects), limits)
+        listen = partial(listening, settings, run_events.CHANNEL, name="offsetzero-api-listener")
+        limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
+        async with (
+            async_pool(settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS) as pool,
+            RunFeeds(pool, listen, settings.api.keep_event_seconds).running() as feeds,
+        ):
+            app.state.services = Services(settings, pool, Objects(settings.objects), limits, feeds)
             pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")
             yield
             pruning.cancel()

@@ -158,6 +158,17 @@ class RunAnswer(_Answer):
     steps: list[StepAnswer]
 
 
+class RunEventAnswer(_Answer):
+    """A change of a run: what the event `run` of its stream has as data. That of `step` is a step."""
+
+    run_id: UUID
+    document_id: UUID
+    status: RunStatus
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
 class RunsAnswer(_Answer):
     """A page of runs, newest first. `next` is the `before` of the next page."""
 

@@ -1,6 +1,8 @@
 """What requests work with, made once in `create_app`, and whose request it is."""
 
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeVar, cast
 
@@ -9,10 +11,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from offsetzero.api.limits import TenantLimits
 from offsetzero.api.problems import Problem
+from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.settings import Settings
 from offsetzero.store import generations, tenants
-from offsetzero.store.database import AsyncPool
+from offsetzero.store.database import AsyncConnection, AsyncPool
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import Script, arun
 from offsetzero.store.tenants import Role
@@ -23,17 +26,23 @@ _READS = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The database, the object store, how much a tenant may ask, the settings, the time."""
+    """The database, the object store, how much a tenant may ask, what is new of runs, the settings, the time."""
 
     settings: Settings
     pool: AsyncPool
     objects: Objects
     limits: TenantLimits
+    feeds: RunFeeds
     clock: Clock = SYSTEM
 
     async def run(self, script: Script[T]) -> T:
         """Run a script in a transaction of its own."""
         async with self.pool.connection() as connection:
+            return await arun(connection, script)
+
+    async def look(self, script: Script[T]) -> T:
+        """Run a script that reads, all of it as of one moment."""
+        async with self._one_moment() as connection:
             return await arun(connection, script)
 
     async def read(self, group: str, script: Script[T]) -> T:
@@ -42,10 +51,15 @@ class Services:
         Raises:
             ConfigurationError: the projection is not made yet.
         """
-        async with self.pool.connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        async with self._one_moment() as connection:
             await arun(connection, generations.read(group))
             return await arun(connection, script)
+
+    @asynccontextmanager
+    async def _one_moment(self) -> AsyncIterator[AsyncConnection]:
+        async with self.pool.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield connection
 
 
 def _services(request: Request) -> Services:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
+from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from offsetzero.settings import Settings
@@ -15,7 +16,7 @@ AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
 IN_SCHEMA = "SELECT set_config('search_path', quote_ident(%s) || ', ' || current_setting('search_path'), %s)"
 """Has tables found in a schema first; whether only until the transaction ends."""
-_SESSION = {
+_SESSION: dict[str, Any] = {
     # The server looks after its side, too: a machine that vanished in a transaction holds the locks of what it claimed.
     "options": "-c TimeZone=UTC -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
     "connect_timeout": 10,
@@ -121,4 +122,21 @@ def async_pool(
         configure=configure if schema is not None else None,
         open=False,
     )
+    return made
+
+
+async def listening(settings: Settings, channel: str, *, name: str) -> AsyncConnection:
+    """A connection of its own that listens on a channel; each statement on it commits by itself.
+
+    Args:
+        channel: an identifier.
+        name: shown by PostgreSQL as the application.
+
+    Raises:
+        psycopg.OperationalError: the database cannot be reached.
+    """
+    made = await psycopg.AsyncConnection.connect(
+        settings.database_url.get_secret_value(), autocommit=True, application_name=name, **_SESSION
+    )
+    await made.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
     return made

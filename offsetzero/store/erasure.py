@@ -48,6 +48,7 @@ def erase(document_id: UUID, tenant_id: str) -> Script[None]:
     yield from summaries.remove(document_id, tenant_id)
     rows = yield "SELECT id FROM runs WHERE document_id = %s ORDER BY id FOR NO KEY UPDATE", (document_id,)
     runs = [row[0] for row in rows]
+    yield "DELETE FROM run_events WHERE run_id = ANY (%s)", (runs,)  # each is a copy of what was said then
     yield (
         "UPDATE run_steps SET detail = NULL, warning = NULL WHERE run_id = ANY (%s) "
         "AND (detail IS NOT NULL OR warning IS NOT NULL)",

@@ -86,6 +86,7 @@ runs = Table(
     Column("created_at", _Time, nullable=False, server_default=_NOW),
     Column("started_at", _Time),
     Column("finished_at", _Time),
+    Column("last_event", Integer, nullable=False, server_default=text("0")),
     CheckConstraint("status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="status"),
     Index("ix_runs_tenant_id_id", "tenant_id", "id"),
     Index("ix_runs_document_id", "document_id"),
@@ -124,6 +125,22 @@ idempotency_keys = Table(
     Column("at", _Time, nullable=False, server_default=_NOW),
     PrimaryKeyConstraint("tenant_id", "key"),
     Index("ix_idempotency_keys_at", "at"),
+)
+
+# What became of a run, for those who watch it: numbered from 1 without a gap, up to runs.last_event. Triggers on the
+# two tables above write the row as it is then, in the transaction that changes it, and notify the channel
+# `offsetzero_runs`. Old ones are deleted (offsetzero.store.run_events.trim).
+run_events = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Uuid, ForeignKey("runs.id", ondelete="CASCADE", name="fk_run_events_run_id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", JSONB, nullable=False),
+    Column("at", _Time, nullable=False, server_default=text("clock_timestamp()")),
+    PrimaryKeyConstraint("run_id", "number"),
+    CheckConstraint("kind IN ('run', 'step')", name="kind"),
+    Index("ix_run_events_at", "at"),
 )
 
 # Events to publish, written in the transaction of what they tell. Columns as in Debezium's outbox event

@@ -49,7 +49,7 @@ def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str
 
 def test_names_are_used_once_and_every_reference_leads_somewhere() -> None:
     names = [parameter.values[2]["operationId"] for parameter in OPERATIONS]
-    assert len(set(names)) == len(names) == 14
+    assert len(set(names)) == len(names) == 15
     schemas = DOCUMENT["components"]["schemas"]
     assert "HTTPValidationError" not in schemas
     references = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
@@ -124,6 +124,8 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("post", f"/documents{ONE}/reindex", {"headers": {"Idempotency-Key": "1"}}, "not-found"),
     ("post", f"/runs{ONE}/cancel", {}, "not-found"),
     ("post", f"/runs{ONE}/cancel", {"headers": {"Idempotency-Key": "1"}}, "idempotency-key-reused"),
+    ("get", f"/runs{ONE}/events", {}, "not-found"),
+    ("get", "/runs/odd/events", {}, "invalid-request"),
     ("get", "/runs?limit=0", {}, "invalid-request"),
     ("get", "/search?q=%20", {}, "empty-query"),
     ("get", "/search", {}, "invalid-request"),

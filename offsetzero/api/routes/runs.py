@@ -3,17 +3,19 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
 
-from offsetzero.api import idempotency
+from offsetzero.api import idempotency, run_stream
 from offsetzero.api.described import errors
+from offsetzero.api.event_stream import EventStream
 from offsetzero.api.idempotency import MayRepeat, Once, answer_of
 from offsetzero.api.models import RunAnswer, RunsAnswer
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Tenant, WithServices
 from offsetzero.producers import outbox
 from offsetzero.schemas.runs import RunCancelled
-from offsetzero.store import run_views, runs
+from offsetzero.store import run_events, run_views, runs
 from offsetzero.store.database import AsyncConnection
 from offsetzero.store.run_states import RunStatus
 from offsetzero.store.run_views import RunView
@@ -66,6 +68,43 @@ def _cancel(once: Once, run_id: UUID) -> Script[RunView | None]:
         )
         yield from outbox.record(event, source=once.services.settings.source)
     return (yield from run_views.find(once.tenant_id, run_id))
+
+
+@router.get(
+    "/runs/{run_id}/events",
+    operation_id="list_events",
+    summary="Follow a run",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-sent events: `run`, `step` and `resync`, until the run is over",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "The run is over, and the client knows all of it: it need not come again"},
+        **errors("not-found", "invalid-request"),
+    },
+)
+async def follow(
+    run_id: UUID,
+    tenant: Tenant,
+    services: WithServices,
+    last_event_id: Annotated[str | None, Header(description="The last event that the client knows.")] = None,
+) -> Response:
+    """What has become of the run so far, then each change when it is made. After `Last-Event-ID` the stream goes on.
+
+    Events are numbered from 1 without a gap. When those after `Last-Event-ID` are no longer kept, the first one is
+    `resync`, with the run as `GET /runs/{run_id}` shows it. A comment comes after every 15 s of silence.
+    """
+
+    async def look(after: int | None) -> run_events.Since | None:
+        return await services.look(run_events.since(tenant, run_id, after))
+
+    start = await look(run_stream.last_event(last_event_id))
+    if start is None:
+        raise not_found("run")
+    if start.over and start.is_nothing:
+        return Response(status_code=204)  # an EventSource would come again for ever otherwise
+    return EventStream(run_stream.stream(run_id, services.feeds, start, look))
 
 
 @router.get("/runs", operation_id="list_runs", summary="List runs", responses=errors("invalid-request"))

@@ -1,0 +1,57 @@
+"""What a feed says of a run is without a hole, whatever is read of the database in which order."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsetzero.api.run_feeds import Feed
+from offsetzero.api.run_stream import last_event
+from offsetzero.store.run_events import KEPT, RunEvent
+
+reads = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 80)), max_size=8)
+
+
+def _events(first: int, count: int) -> list[RunEvent]:
+    return [RunEvent(number, "step", {"status": "running"}) for number in range(first, first + count)]
+
+
+@given(start=st.integers(0, 40), reads=reads, known=st.integers(0, 300))
+def test_what_comes_after_an_event_has_no_hole_and_no_double(
+    start: int, reads: list[tuple[int, int]], known: int
+) -> None:
+    feed = Feed(start)
+    newest = start
+    for skipped, count in reads:  # the database gives the newest ones, in order, and may have left some out before
+        first = newest + (1 if skipped % 3 else skipped)
+        feed.add(_events(first, count))
+        newest = first + count - 1
+        assert feed.newest == newest
+    after = feed.after(known)
+    if after is None:
+        assert known < newest, "there is something that is not known here"
+    elif known >= newest:
+        assert after == []
+    else:
+        assert [event.number for event in after] == list(range(known + 1, newest + 1))
+        assert len(after) <= KEPT
+
+
+def test_who_waits_is_woken_by_news_and_no_later() -> None:
+    async def play() -> tuple[bool, bool]:
+        feed = Feed(0)
+        waiting = asyncio.ensure_future(feed.wait(10))
+        await asyncio.sleep(0)
+        feed.add(_events(1, 1))
+        return await waiting, await feed.wait(0.01)
+
+    assert asyncio.run(play()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("header", "number"),
+    [(None, None), ("", None), ("0", 0), ("17", 17), ("-1", -1), ("x", -1), ("²", -1), ("9" * 4000, -1), ("1e3", -1)],
+)
+def test_an_odd_last_event_is_one_that_no_run_has(header: str | None, number: int | None) -> None:
+    assert last_event(header) == number
