@@ -65,9 +65,11 @@ _ROW = "outbox_id, aggregatetype, aggregateid, type, payload, topic, headers"
 _PUT = f"INSERT INTO withheld_effects ({_KEY}, {{}}) VALUES ({'%s, ' * 10}%s{{}})"  # noqa: S608
 _PUT_STEP, _PUT_ROW = _PUT.format(_STEP, ""), _PUT.format(_ROW, "::jsonb")
 _TAKE = (
-    "DELETE FROM withheld_effects WHERE group_name = %s AND generation = %s AND number <= (SELECT max(number) FROM"  # noqa: S608
-    " (SELECT number FROM withheld_effects WHERE group_name = %s AND generation = %s ORDER BY number LIMIT %s) AS f)"
-    f" RETURNING number, source, event_id, {_STEP}, {_ROW}"
+    "WITH first AS MATERIALIZED (SELECT DISTINCT source, event_id FROM (SELECT source, event_id FROM withheld_effects"  # noqa: S608
+    " WHERE group_name = %s AND generation = %s ORDER BY number LIMIT %s) AS f)"
+    " DELETE FROM withheld_effects w USING first WHERE w.group_name = %s AND w.generation = %s"
+    " AND w.source = first.source AND w.event_id = first.event_id"
+    f" RETURNING w.number, w.source, w.event_id, {_STEP}, {_ROW}"
 )
 _SPOKEN = (
     "UPDATE processed_events SET silent = false WHERE group_name = %s AND generation = %s AND source = %s"
@@ -105,9 +107,13 @@ def put(identity: EventIdentity, step: StepEnd | None, rows: Sequence[OutboxRow]
 
 
 def take(generation: Generation, most: int) -> Script[list[Owed]]:
-    """Take out the first of what a generation has withheld, so many at most, to do it in this transaction."""
+    """Take out the first of what a generation has withheld, to do it in this transaction.
+
+    About so many, and all of an event that is among them: another generation may be read before the next are done, and
+    for that one an event has had its effects or has not.
+    """
     key = generation.group, generation.number
-    rows = yield _TAKE, (*key, *key, most)
+    rows = yield _TAKE, (*key, most, *key)
     return [_owed(row) for row in sorted(rows)]
 
 

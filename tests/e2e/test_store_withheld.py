@@ -12,7 +12,7 @@ from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.consumers.working import owed
 from offsetzero.generation import Generation
-from offsetzero.store import generations, processed, runs
+from offsetzero.store import generations, processed, runs, withheld
 from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
@@ -102,3 +102,22 @@ def test_what_is_owed_locks_runs_in_the_order_in_which_others_do(connection: Con
         settling.join(20)
     found = connection.execute("SELECT status, count(*) FROM runs GROUP BY 1").fetchall()
     assert found == [("succeeded", 2)]
+
+
+def test_all_effects_of_an_event_are_done_at_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one is read again before the rest is done: for that one each event has had its effects, or has not.
+
+    Effects of several events are mixed up, as transactions write them that run side by side.
+    """
+    monkeypatch.setattr(owed, "AT_ONCE", 3)
+    for number in range(4):
+        _silently(connection, f"event-{number}")
+    for name in ("a", "b", "c"):
+        for number in range(4):
+            with connection.transaction():
+                run(connection, withheld.put(_of(TWO, f"event-{number}"), None, [_row(f"{name} of {number}")]))
+    _move(connection, ONE, TWO)
+    assert _settle(connection, TWO)
+    assert _published(connection) == sorted(f"{name} of {number}" for number in range(3) for name in "abc")
+    done = [run(connection, withheld.is_done(_of(ONE, f"event-{number}"), [2])) for number in range(4)]
+    assert done == [True, True, True, False]
