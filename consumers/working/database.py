@@ -24,6 +24,7 @@ from offsetzero.store.availability import is_away
 from offsetzero.store.crash_marks import close_mark, open_mark
 from offsetzero.store.database import AsyncPool, Pool, committing
 from offsetzero.store.generations import Standing
+from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, arun, run
 
@@ -195,7 +196,10 @@ def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, standi
                 yield from outbox.record(event, **call.cause_of(given, source))
         yield from steps.end(step, group.name, source)
     else:
-        rows = [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
-        yield from withhold(call.identity, step, rows, standing)
+
+        def rows() -> list[OutboxRow]:
+            return [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
+
+        yield from withhold(call.identity, step, standing, rows if ctx.outgoing else None)
     if call.record.marked:
         yield from close_mark(call.identity)

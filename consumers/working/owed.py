@@ -1,6 +1,6 @@
 """Effects of a generation that is not read: withheld, and done once it is read, unless another has done them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.working import steps
@@ -13,26 +13,33 @@ from offsetzero.store.script import Script
 from offsetzero.store.withheld import StepEnd
 
 AT_ONCE = 500
-"""Effects that are done in one transaction."""
+"""Effects that are done in one transaction, and the other ones of the same events."""
 
 
 def withhold(
-    identity: EventIdentity, step: StepEnd | None, rows: Sequence[OutboxRow], standing: Standing
+    identity: EventIdentity,
+    step: StepEnd | None,
+    standing: Standing,
+    rows: Callable[[], Sequence[OutboxRow]] | None = None,
 ) -> Script[None]:
     """Keep what an event would do besides the tables, in its transaction; nothing when another has done it.
 
-    A generation with a name, which is never read, keeps nothing.
+    A generation with a name, which is never read, keeps nothing. Almost always another has done it: so what would be
+    published is encoded only when it is kept.
 
     Args:
         identity: of the event, in a generation that is not read.
         step: how the group's step of a run would end.
-        rows: what would be published.
         standing: of the generation.
+        rows: makes what would be published; None for nothing.
+
+    Raises:
+        InvalidEvent, TopicError: as `rows` does.
     """
-    if standing.is_named:
+    if standing.is_named or (step is None and rows is None):
         return
-    if (step is not None or rows) and not (yield from withheld.is_done(identity, standing.others)):
-        yield from withheld.put(identity, step, rows)
+    if not (yield from withheld.is_done(identity, standing.others)):
+        yield from withheld.put(identity, step, rows() if rows is not None else ())
 
 
 def settle(group: ConsumerGroup, generation: Generation, source: str) -> Script[bool]:

@@ -229,7 +229,7 @@ class Settler:
             if standing.is_read:
                 yield from steps.end(end, self._group.name, self._source)
             else:
-                yield from withhold(call.identity, end, (), standing)
+                yield from withhold(call.identity, end, standing)
 
         self._write(call, script())
         if outcome is Outcome.DEAD_LETTERED:
