@@ -1,5 +1,8 @@
-"""Bring a database to the state that `offsetzero.store.tables` describes."""
+"""Bring a database to the state that `offsetzero.store.tables` describes, while others work with it."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -7,11 +10,26 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
+from offsetzero import logs
+from offsetzero.clock import SYSTEM
 from offsetzero.errors import ConfigurationError
 
 LOCK = 0x6F7A_6D69  # "ozmi": held while a database is migrated, so that two processes take turns
+LOCK_SECONDS = 2.0
+"""How long a migration waits for a table: all who come to it later wait behind the migration."""
+PATIENCE_SECONDS = 600.0  # until a table is to be had
+_PAUSE_SECONDS = 0.2
+
+INDEXES = {
+    "ix_processed_events_not_applied": "processed_events (group_name, generation)"
+    " WHERE outcome IN ('failed', 'dead-lettered')",
+}
+"""Indexes of tables that are large and written to all the time: made beside the writers, after the migrations."""
+
+log = logs.get(__name__)
 
 
 def engine(database_url: str) -> Engine:
@@ -20,24 +38,71 @@ def engine(database_url: str) -> Engine:
 
 
 def upgrade(database_url: str) -> None:
-    """Apply all migrations that the database lacks, in one transaction under an advisory lock.
+    """Apply the migrations that the database lacks, each in a transaction, then make the indexes that are missing.
+
+    Interrupted anywhere, the same call does the rest. Who works with the tables meanwhile goes on: no migration waits
+    for one of them for longer than `LOCK_SECONDS`, and none holds one while an index of many rows is made.
 
     Args:
         database_url: a libpq URL (`postgresql://…`) of a PostgreSQL 15 or newer.
 
     Raises:
-        ConfigurationError: the server is older than PostgreSQL 15.
+        ConfigurationError: the server is older than PostgreSQL 15; or a transaction keeps a table for very long.
         psycopg.OperationalError: the database cannot be reached.
         alembic.util.CommandError: the database is newer than this version of offsetzero knows.
     """
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    with engine(database_url).begin() as connection:
-        version = int(connection.execute(text("SHOW server_version_num")).scalar_one())
-        if version < 150_000:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        if (version := connection.info.server_version) < 150_000:
             raise ConfigurationError(
                 f"OFFSETZERO_DATABASE_URL: the server is PostgreSQL {version // 10_000}; use 15 or newer"
             )
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+        with _turn(connection):
+            _migrate(database_url)
+            for name, columns in INDEXES.items():
+                _make_index(connection, name, columns)
+
+
+@contextmanager
+def _turn(connection: psycopg.Connection) -> Iterator[None]:
+    """Be the only one. Asked for now and then: who waits in a statement has a snapshot, and a `CREATE INDEX
+    CONCURRENTLY` waits for all who have an older one: the two would wait for each other."""
+    while connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
+        time.sleep(_PAUSE_SECONDS)
+    yield
+    connection.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))  # or it ends with the connection
+
+
+def _migrate(database_url: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    deadline = SYSTEM.monotonic() + PATIENCE_SECONDS
+    with engine(database_url).connect() as connection:
+        connection.execute(text("SELECT set_config('lock_timeout', :limit, false)"), {"limit": f"{LOCK_SECONDS}s"})
+        connection.commit()
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        while True:
+            try:
+                return command.upgrade(config, "head")
+            except OperationalError as error:
+                if not isinstance(error.orig, psycopg.errors.LockNotAvailable):
+                    raise
+                connection.rollback()
+                if SYSTEM.monotonic() >= deadline:
+                    raise ConfigurationError(
+                        f"the database: a table could not be changed for {PATIENCE_SECONDS:.0f} s, because others use"
+                        f" it in transactions that do not end (see pg_stat_activity); end these, and migrate again:"
+                        f" {str(error.orig).strip()}"
+                    ) from error
+            log.info("a table is in use, the migration is tried again")
+            time.sleep(_PAUSE_SECONDS)  # those who have waited behind it come first
+
+
+def _make_index(connection: psycopg.Connection, name: str, columns: str) -> None:
+    """Make an index that does not exist, or was left behind by one who was interrupted while he made it."""
+    found = connection.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (name,)).fetchone()
+    if found == (True,):
+        return
+    if found is not None:
+        connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
+    log.info("index is made, others go on meanwhile", index=name)
+    connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {columns}".encode())

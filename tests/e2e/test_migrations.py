@@ -2,18 +2,23 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.generation import Generation
-from offsetzero.store import index
-from offsetzero.store.migrate import engine, upgrade
+from offsetzero.store import index, migrate
+from offsetzero.store.migrate import INDEXES, engine, upgrade
 from offsetzero.store.tables import metadata
+from support import wait_until
 
 
 @pytest.fixture
@@ -111,6 +116,73 @@ def test_processes_that_start_together_migrate_in_turns(empty_database: str) -> 
     for thread in threads:
         thread.join(30)
     assert errors == []
+    assert _differences(empty_database) == []
+
+
+def _put(connection: psycopg.Connection, event_id: str) -> None:
+    connection.execute(
+        "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome)"
+        " VALUES ('g', 1, 's', %s, 0, 'failed')",
+        (event_id,),
+    )
+
+
+@contextmanager
+def _beside_a_slow_handler(url: str) -> Iterator[psycopg.Connection]:
+    """Upgrade while a handler that takes long has written to `processed_events`; it ends when the block does.
+
+    Yields another member's connection, once the upgrade waits for that handler.
+    """
+    upgrading = threading.Thread(target=upgrade, args=(url,))
+    with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as member:
+        _put(slow, "slow")
+        upgrading.start()
+        waits = (
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            " AND pid <> pg_backend_pid()"
+        )
+        wait_until(lambda: member.execute(waits).rowcount, 20, what="the wait of the upgrade")
+        yield member
+        slow.commit()
+        upgrading.join(30)
+        assert not upgrading.is_alive()
+        valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = %s::regclass"
+        assert [member.execute(valid, (name,)).fetchone() for name in INDEXES] == [(True,)] * len(INDEXES)
+
+
+def test_members_do_not_wait_behind_a_migration_that_waits(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL lets nobody pass who comes later: a pipeline would stand still until the slowest handler has ended."""
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.3)
+    upgrade(empty_database)
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    with engine(empty_database).connect() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0011")
+    with _beside_a_slow_handler(empty_database) as member:
+        member.execute("SET lock_timeout = '2s'")
+        for number in range(20):
+            _put(member, str(number))
+    assert _differences(empty_database) == []
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["new", "left-invalid"])
+def test_members_go_on_while_an_index_is_made(empty_database: str, *, is_left: bool) -> None:
+    """Also one that was left behind invalid by somebody who was interrupted while he made it."""
+    upgrade(empty_database)
+    with psycopg.connect(empty_database, autocommit=True) as connection, psycopg.connect(empty_database) as slow:
+        for name, columns in INDEXES.items():
+            connection.execute(f"DROP INDEX {name}".encode())
+            _put(slow, name)
+            if is_left:
+                connection.execute("SET statement_timeout = '200ms'")
+                with pytest.raises(psycopg.errors.QueryCanceled):
+                    connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {columns}".encode())
+    with _beside_a_slow_handler(empty_database) as member:
+        member.execute("SET lock_timeout = '2s'")
+        _put(member, "another")
     assert _differences(empty_database) == []
 
 

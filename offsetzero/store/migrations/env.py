@@ -4,6 +4,8 @@ from alembic import context
 
 from offsetzero.store.tables import metadata
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=metadata, transaction_per_migration=True
+)
 with context.begin_transaction():
     context.run_migrations()
