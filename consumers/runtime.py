@@ -20,6 +20,7 @@ from offsetzero.consumers.watching.asking import DatabasePulse
 from offsetzero.consumers.watching.health import Health, Phase, health
 from offsetzero.consumers.watching.pointer import PointerWatch
 from offsetzero.consumers.watching.watcher import Member, Sight, Watcher
+from offsetzero.consumers.working.amended import Amended
 from offsetzero.consumers.working.appends import Appender, Refusals
 from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -38,10 +39,7 @@ from offsetzero.producers.log import ANY_SIZE, LogProducer
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.event import event_class
 from offsetzero.settings import Settings
-from offsetzero.store import amendments
-from offsetzero.store.amendments import Amendments
 from offsetzero.store.database import Pool
-from offsetzero.store.script import run
 from offsetzero.topics.catalogue import REDRIVE
 from offsetzero.topics.names import Names
 from offsetzero.topics.schema_log import SchemaLog
@@ -107,7 +105,7 @@ class GroupRuntime:
         self._number = generation
         self._generation = Generation(group.name)
         self._fence = Fence()
-        self._amendments: Amendments = {}
+        self._amended = Amended(group.name)
         if generation is not None and group.projection is None:
             raise ConfigurationError(f"group {group.name}: it is no projection, so it has no generations")
         self.started = threading.Event()
@@ -215,6 +213,7 @@ class GroupRuntime:
                 watch = PointerWatch(
                     group,
                     self._generation,
+                    self._amended,
                     connections,
                     settings.source,
                     self._clock,
@@ -321,7 +320,7 @@ class GroupRuntime:
                 connection, group.name, group.projection, self._number, follows=self._follows
             )
             # Also for the first: it may be read again after operators have decided about letters of a later one.
-            self._amendments = run(connection, amendments.of_group(group.name))
+            self._amended.look(connection)
         self._fence = GenerationFence(self._generation, self._crashed)
 
     def _moved(self, number: int) -> None:
@@ -370,7 +369,7 @@ class GroupRuntime:
         settings, group, resources = self._settings, self._group, self._resources
         generation, fence = self._generation, self._fence
         retries = frozenset(self._retries)
-        reader = CallReader(group, self._codec, retries, self._clock, generation.number, self._amendments)
+        reader = CallReader(group, self._codec, retries, self._clock, generation.number, self._amended)
         outputs, refusals = Outputs(), self._refusals
         appender = OutputAppender(outputs) if group.transactional else Appender(producer, self._names, refusals)
         settler = Settler(

@@ -1,4 +1,5 @@
-"""The thread of a projection's member that looks at the pointer: is the generation still read, does it owe anything."""
+"""The thread of a projection's member that looks at what others decide: is its generation still read, does it owe
+anything, has an operator decided about an event."""
 
 import threading
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from offsetzero import logs
 from offsetzero.clock import Clock
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.resources import Spawn
+from offsetzero.consumers.working.amended import Amended
 from offsetzero.consumers.working.owed import settle
 from offsetzero.generation import Generation
 from offsetzero.store import generations, withheld
@@ -15,6 +17,7 @@ from offsetzero.store.database import Pool
 from offsetzero.store.script import run
 
 LOOK_SECONDS = 0.5
+AMENDED_SECONDS = 2.0
 SWEEP_SECONDS = 60.0
 POOL_SECONDS = 2.0  # for a connection
 JOIN_SECONDS = 5.0
@@ -30,6 +33,7 @@ class PointerWatch:
     Args:
         group: the declaration.
         generation: of the member.
+        amended: what operators have decided, which the member's readers look at.
         connections: to the database.
         source: `ce_source` of the run's events.
         clock: intervals.
@@ -42,6 +46,7 @@ class PointerWatch:
         self,
         group: ConsumerGroup,
         generation: Generation,
+        amended: Amended,
         connections: Pool,
         source: str,
         clock: Clock,
@@ -51,6 +56,7 @@ class PointerWatch:
     ) -> None:
         self._group = group
         self._generation = generation
+        self._amended = amended
         self._connections = connections
         self._source = source
         self._clock = clock
@@ -58,6 +64,7 @@ class PointerWatch:
         self._crashed = crashed
         self._closed = threading.Event()
         self._sweep_at = clock.monotonic() + SWEEP_SECONDS
+        self._amended_at = clock.monotonic() + AMENDED_SECONDS
         self._thread = spawn(self._run, f"pointer-{generation.name}")
 
     def start(self) -> None:
@@ -84,6 +91,9 @@ class PointerWatch:
     def _look(self) -> None:
         with self._connections.connection(POOL_SECONDS) as connection:
             number = run(connection, generations.active(self._generation.group))
+            if (now := self._clock.monotonic()) >= self._amended_at:
+                self._amended_at = now + AMENDED_SECONDS
+                self._amended.look(connection)
         if number is None:
             return
         if number != self._generation.number:

@@ -11,6 +11,7 @@ from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.context import Source
 from offsetzero.consumers.group import ConsumerGroup, Route
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.working.amended import Amended
 from offsetzero.errors import DecodeError, SchemasUnavailable
 from offsetzero.logs import Logger
 from offsetzero.retry import headers as retry_headers
@@ -21,7 +22,6 @@ from offsetzero.schemas.cloudevents import Glance
 from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata
-from offsetzero.store.amendments import Amendments
 from offsetzero.store.forced import Forced
 from offsetzero.store.processed import RAW_SOURCE, EventIdentity, short
 
@@ -188,7 +188,7 @@ class CallReader:
         retry_topics: the group's retry topics: only there the `oz_` headers count.
         clock: wall time.
         generation: of the group.
-        amendments: what operators have decided about events, for a generation that reads the log anew.
+        amended: what operators have decided about events, for a generation that reads the log anew.
     """
 
     def __init__(
@@ -198,10 +198,10 @@ class CallReader:
         retry_topics: frozenset[str],
         clock: Clock = SYSTEM,
         generation: int = 1,
-        amendments: Amendments | None = None,
+        amended: Amended | None = None,
     ) -> None:
         self._group = group
-        self._amendments = amendments or {}
+        self._amended = amended or Amended(group.name)
         self._generation = generation
         self._codec = codec
         self._retry_topics = retry_topics
@@ -229,7 +229,7 @@ class CallReader:
         if hop is not None and hop.until_ms > self._clock.now_ms():
             call.early, call.failure = True, Throttled("retry-after", "its time has not come")
             return call
-        amendments = self._amendments
+        amendments = self._amended.events
         if record.owned.forced is not None and call.generation > 1:
             amendments = record.owned.forced.amendments
         if amendments and glance is not None and (one := call.identity).redrive_no == 0:

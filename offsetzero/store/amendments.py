@@ -18,6 +18,16 @@ _DISCARDED = (
     "SELECT d.source, d.event_id FROM dead_letter_decisions c JOIN dead_letter_actions a ON a.id = c.action_id"  # noqa: S608
     f" JOIN dead_letters d USING (topic_id, partition, place) WHERE a.kind = 'discard' AND ({_OF_GROUP})"
 )
+_MARK = (
+    "SELECT count(*), max(greatest(d.at, d.ended_at)) FROM dead_letter_actions d"  # noqa: S608
+    f" WHERE d.kind <> 'redrive' AND ({_OF_GROUP})"
+)
+
+
+def mark(group: str) -> Script[object]:
+    """Another one whenever operators have decided something since; cheap, for who asks all the time."""
+    rows = yield _MARK, (group, group)
+    return rows[0]
 
 
 def of_group(group: str) -> Script[Amendments]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -23,7 +24,9 @@ from offsetzero.errors import ConfigurationError, GroupStopped
 from offsetzero.generation import Generation
 from offsetzero.retry.failures import Poison
 from offsetzero.settings import Settings
-from offsetzero.store import generations, positions
+from offsetzero.store import dead_letter_actions, generations, positions
+from offsetzero.store.dead_letter_actions import Kind
+from offsetzero.store.dead_letters import Filter
 from offsetzero.store.script import run
 from offsetzero.topics import offsets
 from offsetzero.topics.admin import client
@@ -203,6 +206,32 @@ def test_a_later_generation_reads_all_again_in_silence_until_the_pointer_is_at_i
     with _in_thread(ledger.run, ledger.stop):
         both = "SELECT array_agg(group_name ORDER BY 1) FROM dead_letters"
         wait_until(lambda: one(database, both) == ["names", "names.g2"], what="both in the ledger")
+
+
+@pytest.mark.usefixtures("topics")
+def test_what_operators_decide_holds_at_once_for_what_a_member_reads_later(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    """Else a rebuild that runs for an hour brings back what was discarded while it ran."""
+    later(database, 1)
+    later(database)
+    discarded = uuid4()
+    with member(settings, 2) as second:
+        with database.transaction():  # as `offsetzero dlq discard names …` has it, of a letter of the first generation
+            run(database, dead_letter_actions.begin(discarded, Kind.DISCARD, "names", "a test", "a test", "one"))
+            database.execute(
+                "INSERT INTO dead_letters (topic_id, partition, place, group_name, failed_at, source, event_id,"
+                " redrive_no, failure, reason, detail, fingerprint, attempt, origin_topic_id, origin_topic,"
+                " origin_partition, origin_offset) VALUES ('t', 0, 0, 'names', now(), %s, %s, 0, 'poison', 'bad', '',"
+                " '', 1, 's', 'documents', 0, 0)",
+                (settings.source, str(discarded)),
+            )
+            run(database, dead_letter_actions.decide(discarded, Filter(["names"])))
+        wait_until(lambda: second.runtime._amended.events, what="the look at it")
+        with Publisher(settings) as publisher:
+            publisher.publish(uploaded(name="a"), event_id=discarded)
+        outcome = "SELECT outcome FROM processed_events WHERE generation = 2"
+        wait_until(lambda: one(database, outcome) == "discarded", what="its end")
 
 
 @pytest.mark.usefixtures("topics")
