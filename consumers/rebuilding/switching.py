@@ -21,13 +21,14 @@ import psycopg
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.rebuilding import comparing
-from offsetzero.consumers.rebuilding.comparing import Lost
+from offsetzero.consumers.rebuilding.comparing import Comparison, TooSlow
 from offsetzero.consumers.rebuilding.reach import look
 from offsetzero.errors import RebuildRefused
 from offsetzero.generation import Generation
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
 from offsetzero.store import generations, positions, switches
+from offsetzero.store.losses import Losses, Lost
 from offsetzero.store.script import run
 from offsetzero.store.switches import Switch
 
@@ -60,15 +61,23 @@ class Wanted:
 
 
 class WouldLose(RebuildRefused):
-    """Readers would go backwards: `events` are in the generation that is read, and not in the other one."""
+    """Readers would go backwards.
 
-    def __init__(self, wanted: Wanted, events: Sequence[Lost]) -> None:
-        count = "1 event is" if len(events) == 1 else f"{len(events):,} events are"
+    Attributes:
+        count: events that are in the generation that is read, and not in the other one.
+        events: the first of them.
+        due_ms: when the last of them is to be tried again, since 1970; None when time alone does not bring them all.
+    """
+
+    def __init__(self, wanted: Wanted, found: Losses) -> None:
+        count = "1 event is" if found.count == 1 else f"{found.count:,} events are"
         super().__init__(
             f"group {wanted.old.group}: {count} in generation {wanted.old.number} and not in generation"
             f" {wanted.new.number}; nothing was switched"
         )
-        self.events = events
+        self.count = found.count
+        self.events: Sequence[Lost] = found.events
+        self.due_ms = found.due_ms
 
 
 class TooFarBehind(RebuildRefused):
@@ -100,25 +109,35 @@ def switch(
         TopicError: the cluster refuses, or does not answer.
         psycopg.Error: the database does.
     """
-    group = wanted.old.group
-    _check(settings, connection, wanted)  # before anything stands still
+    try:
+        return _switch(settings, connection, wanted, seconds)
+    except WouldLose as error:
+        error.events = comparing.with_keys(settings, wanted.new, error.events)  # nothing stands still any more
+        raise
+
+
+def _switch(settings: Settings, connection: psycopg.Connection, wanted: Wanted, seconds: float) -> Switch:
+    comparison = Comparison(settings, connection, wanted.old, wanted.new, wanted.tiers)
+    _refuse(wanted, comparison.look())  # before anything stands still: it may take long
     _freeze(connection, wanted, seconds)
     deadline = SYSTEM.monotonic() + seconds
     try:
         _await_end(settings, connection, wanted, deadline)
-        lost = _check(settings, connection, wanted)
-        return _move(connection, wanted, len(lost), deadline)
+        try:
+            lost = comparison.look(deadline - SYSTEM.monotonic())
+        except TooSlow as error:
+            raise TooFarBehind(str(error)) from error
+        _refuse(wanted, lost)
+        return _move(connection, wanted, lost.count, deadline)
     finally:
         # By then the pointer may have moved, which has done it; or the connection is gone, and it ends by itself.
         if not connection.closed:
-            run(connection, generations.thaw(group))
+            run(connection, generations.thaw(wanted.old.group))
 
 
-def _check(settings: Settings, connection: psycopg.Connection, wanted: Wanted) -> Sequence[Lost]:
-    found = comparing.lost(settings, connection, wanted.old, wanted.new, wanted.tiers)
-    if found and not wanted.accept:
-        raise WouldLose(wanted, found)
-    return found
+def _refuse(wanted: Wanted, lost: Losses) -> None:
+    if lost.count and not wanted.accept:
+        raise WouldLose(wanted, lost)
 
 
 @contextmanager

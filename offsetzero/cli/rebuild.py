@@ -188,7 +188,7 @@ def _estimate(one: "Rebuild", reach: "Reach") -> str:
 def _list(error: "WouldLose") -> None:
     for event in error.events[:MAX_LISTED]:
         print(event)
-    if (more := len(error.events) - MAX_LISTED) > 0:
+    if (more := error.count - MAX_LISTED) > 0:
         print(f"… and {more:,} more")
     _say(f"{error}. Mend and redrive them there, and give the same command again; or go on without them with --accept.")
 

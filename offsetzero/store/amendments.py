@@ -8,19 +8,21 @@ from offsetzero.store.script import Script
 Amendments: TypeAlias = Mapping[tuple[str, str], bytes | None]
 """By source and id of an event: the payload in place of its own, or None for one that is discarded."""
 
-_OF_GROUP = "d.group_name = %s OR d.group_name ~ ('^' || %s || '[.]g[0-9]+$')"  # a name has no such characters
+# A name has no such characters. Given twice.
+OF_GROUP = "d.group_name = %s OR d.group_name ~ ('^' || %s || '[.]g[0-9]+$')"
+"""Whether `d` is of one of a group's generations."""
 _EDITED = (
     "SELECT DISTINCT ON (d.source, d.event_id) d.source, d.event_id, e.edited FROM dead_letter_edits e"  # noqa: S608
-    f" JOIN dead_letters d USING (topic_id, partition, place) WHERE {_OF_GROUP}"
+    f" JOIN dead_letters d USING (topic_id, partition, place) WHERE {OF_GROUP}"
     " ORDER BY d.source, d.event_id, e.action_id DESC"
 )
 _DISCARDED = (
     "SELECT d.source, d.event_id FROM dead_letter_decisions c JOIN dead_letter_actions a ON a.id = c.action_id"  # noqa: S608
-    f" JOIN dead_letters d USING (topic_id, partition, place) WHERE a.kind = 'discard' AND ({_OF_GROUP})"
+    f" JOIN dead_letters d USING (topic_id, partition, place) WHERE a.kind = 'discard' AND ({OF_GROUP})"
 )
 _MARK = (
     "SELECT count(*), max(greatest(d.at, d.ended_at)) FROM dead_letter_actions d"  # noqa: S608
-    f" WHERE d.kind <> 'redrive' AND ({_OF_GROUP})"
+    f" WHERE d.kind <> 'redrive' AND ({OF_GROUP})"
 )
 
 

@@ -9,6 +9,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from offsetzero.settings import Settings
+from offsetzero.store.script import Script
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 AsyncConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -75,6 +76,15 @@ def pool(
     )
     made.url = url
     return made
+
+
+def limit(seconds: float) -> Script[None]:
+    """Have each statement of the transaction take no longer than that.
+
+    Raises:
+        psycopg.errors.QueryCanceled: a later one does.
+    """
+    yield "SELECT set_config('statement_timeout', %s, true)", (f"{max(1, int(seconds * 1000))}ms",)
 
 
 @contextmanager

@@ -1,13 +1,12 @@
-"""The audit of switches between generations (table `group_switches`), and what they would change for readers."""
+"""The audit of switches between generations (table `group_switches`)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from offsetzero.generation import Generation
 from offsetzero.store.positions import Position
-from offsetzero.store.script import Script, Statement, in_parts
+from offsetzero.store.script import Script
 from offsetzero.store.starts import Place
 
 
@@ -22,22 +21,6 @@ class Switch:
     who: str
     why: str
     accepted: int
-
-
-_WORSE = (
-    "SELECT m.source, m.event_id, m.outcome FROM processed_events m WHERE m.group_name = %s"
-    " AND m.generation = %s AND m.outcome IN ('failed', 'dead-lettered')"
-    " AND EXISTS (SELECT FROM processed_events n WHERE n.group_name = m.group_name AND n.generation = %s"
-    " AND n.source = m.source AND n.event_id = m.event_id AND n.outcome = 'applied')"
-    " AND NOT EXISTS (SELECT FROM processed_events l WHERE l.group_name = m.group_name"
-    " AND l.generation = m.generation AND l.source = m.source AND l.event_id = m.event_id"
-    " AND l.redrive_no > m.redrive_no) ORDER BY m.at, m.source, m.event_id"
-)
-_APPLIED = (
-    "SELECT DISTINCT e.source, e.event_id FROM unnest(%s::text[], %s::text[]) AS e (source, event_id)"
-    " JOIN processed_events p ON p.group_name = %s AND p.generation = %s AND p.source = e.source"
-    " AND p.event_id = e.event_id AND p.outcome = 'applied'"
-)
 
 
 def add(switch: Switch, positions: Mapping[Place, Position]) -> Script[None]:
@@ -57,20 +40,3 @@ def before(group: str) -> Script[int | None]:
         (group,),
     )
     return int(rows[0][0]) if rows else None
-
-
-def failed_only_in(new: Generation, old: int) -> Script[list[tuple[str, str, str]]]:
-    """Events that one generation has applied, and that have failed in another: source, event id, the outcome there."""
-    rows = yield _WORSE, (new.group, new.number, old)
-    return [(row[0], row[1], row[2]) for row in rows]
-
-
-def applied(generation: Generation, events: Sequence[tuple[str, str]]) -> Script[set[tuple[str, str]]]:
-    """Those of the events (source, id) that a generation has applied."""
-
-    def ask(some: Sequence[tuple[str, str]]) -> Statement:
-        columns = [one[0] for one in some], [one[1] for one in some]
-        return _APPLIED, (*columns, generation.group, generation.number)
-
-    rows = yield from in_parts(events, ask)
-    return {(row[0], row[1]) for row in rows}

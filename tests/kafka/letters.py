@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 from confluent_kafka.admin import OffsetSpec
 from kafka.conftest import uploaded
 from kafka.enriching import read_all
@@ -18,6 +19,10 @@ from offsetzero.retry.failures import Failure, Poison
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas.codec import Codec
 from offsetzero.settings import Settings
+from offsetzero.store import dead_letter_actions
+from offsetzero.store.dead_letter_actions import Kind
+from offsetzero.store.dead_letters import Filter
+from offsetzero.store.script import run
 from offsetzero.topics import catalogue, cluster, offsets
 from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
@@ -40,6 +45,7 @@ class Letter:
     redrive_no: int = 0
     event_id: UUID = field(default_factory=uuid4)
     failed_at_ms: int = 0
+    due_ms: int = 0
     pointer: bool = False
     key: bytes | None = None
     """Instead of that of its document."""
@@ -51,16 +57,16 @@ def make_topics(settings: Settings, group: str, partitions: int = 2) -> None:
     cluster.ensure(settings, [replace(one, config={**one.config, "retention.ms": "-1"}) for one in made])
 
 
-def write(settings: Settings, group: str, letters: Sequence[Letter], partitions: int = 2) -> None:
-    """Write dead letters of a group, whose topics are made if they are missing."""
+def write(settings: Settings, group: str, letters: Sequence[Letter], partitions: int = 2, to: str = "dlq") -> None:
+    """Write dead letters of a group, or copies `to` another of its topics, which are made if they are missing."""
     make_topics(settings, group, partitions)
-    topic, codec = Names(settings.kafka.namespace).topic(f"{group}.dlq"), Codec()
+    topic, codec = Names(settings.kafka.namespace).topic(f"{group}.{to}"), Codec()
     with LogProducer(settings) as producer:
         for one in letters:
             event = uploaded(one.document_id, one.run_id, one.name).model_copy(update={"tenant_id": one.tenant})
             record = build(codec, event, {"event_id": one.event_id, "source": "/test"})
             origin = Origin(SOURCE_ID, "documents", one.partition, one.offset)
-            hop = Hop(origin, one.attempt, 3, 0, one.redrive_no, 1_700_000_000_000)
+            hop = Hop(origin, one.attempt, 3, one.due_ms, one.redrive_no, 1_700_000_000_000)
             headers = retry_headers.write(record.headers, hop, one.failure, group)
             key = one.key if one.key is not None else (record.key or "").encode()
             producer.produce(
@@ -71,6 +77,21 @@ def write(settings: Settings, group: str, letters: Sequence[Letter], partitions:
                 partition=one.partition,
                 timestamp_ms=one.failed_at_ms or SYSTEM.now_ms(),
             )
+
+
+def discard(database: psycopg.Connection[Any], group: str, source: str, event_id: UUID) -> None:
+    """What `offsetzero dlq discard` writes, of a dead letter that the ledger has."""
+    action = uuid4()
+    with database.transaction():
+        database.execute(
+            "INSERT INTO dead_letters (topic_id, partition, place, group_name, failed_at, source, event_id, redrive_no,"
+            " failure, reason, detail, fingerprint, attempt, origin_topic_id, origin_topic, origin_partition,"
+            " origin_offset) VALUES ('t', 0, 0, %s, now(), %s, %s, 0, 'poison', 'corrupt', '', '', 1, 's', 'documents',"
+            " 0, 0)",
+            (group, source, str(event_id)),
+        )
+        run(database, dead_letter_actions.begin(action, Kind.DISCARD, group, "a test", "a test", "one"))
+        run(database, dead_letter_actions.decide(action, Filter([group])))
 
 
 def redriven(settings: Settings, group: str) -> list[dict[str, Any]]:

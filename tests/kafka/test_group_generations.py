@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from commands import Commands
+from kafka import letters
 from kafka.conftest import RunningGroup, uploaded
 from prometheus_client import REGISTRY
 
@@ -24,9 +25,7 @@ from offsetzero.errors import ConfigurationError, GroupStopped
 from offsetzero.generation import Generation
 from offsetzero.retry.failures import Poison
 from offsetzero.settings import Settings
-from offsetzero.store import dead_letter_actions, generations, positions
-from offsetzero.store.dead_letter_actions import Kind
-from offsetzero.store.dead_letters import Filter
+from offsetzero.store import generations, positions
 from offsetzero.store.script import run
 from offsetzero.topics import offsets
 from offsetzero.topics.admin import client
@@ -217,16 +216,7 @@ def test_what_operators_decide_holds_at_once_for_what_a_member_reads_later(
     later(database)
     discarded = uuid4()
     with member(settings, 2) as second:
-        with database.transaction():  # as `offsetzero dlq discard names …` has it, of a letter of the first generation
-            run(database, dead_letter_actions.begin(discarded, Kind.DISCARD, "names", "a test", "a test", "one"))
-            database.execute(
-                "INSERT INTO dead_letters (topic_id, partition, place, group_name, failed_at, source, event_id,"
-                " redrive_no, failure, reason, detail, fingerprint, attempt, origin_topic_id, origin_topic,"
-                " origin_partition, origin_offset) VALUES ('t', 0, 0, 'names', now(), %s, %s, 0, 'poison', 'bad', '',"
-                " '', 1, 's', 'documents', 0, 0)",
-                (settings.source, str(discarded)),
-            )
-            run(database, dead_letter_actions.decide(discarded, Filter(["names"])))
+        letters.discard(database, "names", settings.source, discarded)
         wait_until(lambda: second.runtime._amended.events, what="the look at it")
         with Publisher(settings) as publisher:
             publisher.publish(uploaded(name="a"), event_id=discarded)

@@ -192,7 +192,7 @@ def test_a_generation_that_is_read_by_a_request_is_dropped_after_it(names: Names
 STEPS = {
     "the tables are being made": "offsetzero.consumers.projection.generations:add",
     "members read": "offsetzero.cli.rebuild_run.Rebuild:fill",
-    "what would be lost is looked at": "offsetzero.consumers.rebuilding.switching.comparing:lost",
+    "what would be lost is looked at": "offsetzero.consumers.rebuilding.comparing.Comparison:look",
     "the old one is being frozen": "offsetzero.store.generations:freeze",
     "the old one is frozen": "offsetzero.consumers.rebuilding.switching:_await_end",
     "the pointer is being moved": "offsetzero.store.generations:move",

@@ -5,17 +5,22 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from kafka import letters
+from kafka.letters import Letter
 
 from offsetzero import ConsumerGroup, DocumentUploaded, Projection
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.consumers.projection import make_tables
-from offsetzero.consumers.rebuilding import switching
+from offsetzero.consumers.rebuilding import comparing, switching
+from offsetzero.consumers.rebuilding.comparing import Comparison, TooSlow
 from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
 from offsetzero.errors import RebuildRefused
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import generations
+from offsetzero.store import generations, processed
+from offsetzero.store.losses import Losses
+from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
 
 NAMES = Projection("CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)")
@@ -108,3 +113,68 @@ def test_a_switch_of_which_the_answer_is_lost_is_done_once(
     assert len(moved) == 1
     assert database.execute("SELECT from_generation, to_generation FROM group_switches").fetchall() == [(1, 2)]
     assert frozen(database) is None
+
+
+def ended(database: psycopg.Connection, generation: Generation, letter: Letter, outcome: Outcome) -> None:
+    identity = EventIdentity("names", "/test", str(letter.event_id), generation=generation.number)
+    assert run(database, processed.claim(identity, outcome))
+
+
+def told(found: Losses) -> list[tuple[str, str]]:
+    return [(one.event_id, one.state) for one in found.events]
+
+
+def test_what_would_be_lost_is_told_as_it_is_now_and_each_copy_is_read_once(
+    settings: Settings, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second look comes while the old one stands still: it must not take long because much waits."""
+    first, both, later = (Letter(offset, due_ms=offset) for offset in (1, 2, 3))
+    letters.write(settings, "names.g2", [first, both], to="redrive")
+    ended(database, OLD, first, Outcome.APPLIED)
+    comparison = Comparison(settings, database, OLD, NEW, [])
+    found = comparison.look()
+    assert told(found) == [(str(first.event_id), "waiting")]
+    assert (found.count, found.due_ms, found.events[0].key) == (1, 1, str(first.document_id))
+    ended(database, NEW, first, Outcome.APPLIED)
+    ended(database, OLD, both, Outcome.APPLIED)
+    ended(database, OLD, later, Outcome.APPLIED)
+    letters.write(settings, "names.g2", [later], to="redrive")
+    found = comparison.look(20.0)
+    assert sorted(told(found)) == sorted((str(one.event_id), "waiting") for one in (both, later))
+    assert (found.count, found.due_ms) == (2, 3)
+    assert database.execute("SELECT count(*) FROM pg_temp.rebuild_copies").fetchone() == (3,)
+
+    failed = [Letter(offset) for offset in range(5)]
+    for one in failed:
+        ended(database, OLD, one, Outcome.APPLIED)
+        ended(database, NEW, one, Outcome.DEAD_LETTERED)
+    monkeypatch.setattr(comparing, "MAX_NAMED", 2)
+    found = comparison.look()
+    assert (len(found.events), found.count) == (4, 7), "of each kind so many are named, and all are counted"
+    assert found.due_ms is None, "to wait does not help"
+
+
+def test_an_event_that_was_applied_before_an_operator_decided_about_it_is_told(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    """What the log means now is without it: the new one has read it too early."""
+    event = Letter(0)
+    ended(database, OLD, event, Outcome.DEAD_LETTERED)
+    ended(database, NEW, event, Outcome.APPLIED)
+    comparison = Comparison(settings, database, OLD, NEW, [])
+    assert comparison.look().count == 0, "it is none that readers have now"
+    letters.discard(database, "names", "/test", event.event_id)
+    assert told(comparison.look()) == [(str(event.event_id), "applied before an operator's decision")]
+
+
+def test_a_comparison_that_takes_longer_than_the_freeze_gives_up(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    comparison = Comparison(settings, database, OLD, NEW, [])
+    with psycopg.connect(settings.database_url.get_secret_value()) as other:
+        other.execute("LOCK TABLE processed_events")
+        begun = time.monotonic()
+        with pytest.raises(TooSlow, match="could not be compared with generation 1 in time"):
+            comparison.look(1.0)
+        assert time.monotonic() - begun < 10
+    assert comparison.look(20.0).count == 0
