@@ -15,20 +15,6 @@ from offsetzero.store import generations
 from offsetzero.store.generations import Known
 from offsetzero.store.script import run
 
-LOCK = 0x6F7A_0006
-"""First half of the advisory lock that a rebuild holds while it runs; the other is the hash of the group's name."""
-
-
-def only_one(connection: psycopg.Connection, group: str) -> None:
-    """Be the only one who rebuilds a group, as long as the connection lives.
-
-    Raises:
-        RebuildRefused: somebody else does.
-    """
-    row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (LOCK, group)).fetchone()
-    if row is None or not row[0]:
-        raise RebuildRefused(f"group {group}: a rebuild of it is running; wait for it, or end that process")
-
 
 def known(connection: psycopg.Connection, group: str) -> list[Known]:
     """The generations of a group.

@@ -218,7 +218,7 @@ def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: 
     if not yes:
         preview.nothing_was_changed()
         return
-    beginning.only_one(one.connection, one.group.name)
+    one.alone.begin()
     dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: _say(f"Done: {text}."))
 
 

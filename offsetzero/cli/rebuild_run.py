@@ -16,6 +16,7 @@ from offsetzero.cli.rebuild_members import Members
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.rebuilding import beginning, switching
+from offsetzero.consumers.rebuilding.alone import Alone
 from offsetzero.consumers.rebuilding.reach import Reach, look
 from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
 from offsetzero.errors import RebuildRefused, TopicError
@@ -73,12 +74,16 @@ class Rebuild:
         self._say = say
         self.topics = group.topics()
         self.tiers = [tier.name for tier in group.policy(settings).tiers]
-        self._alone = False
-        self.connection = self._connect()
+        self.alone = Alone(settings, group.name, say)
+
+    @property
+    def connection(self) -> Connection:
+        """To the database, in autocommit; another one after an outage."""
+        return self.alone.connection
 
     def close(self) -> None:
         """Let go of the database."""
-        self.connection.close()
+        self.alone.close()
 
     def plan(self, *, back: bool) -> Plan:
         """What would be done; nothing is changed.
@@ -117,8 +122,7 @@ class Rebuild:
             RebuildRefused: somebody else rebuilds the group, or has done so since it was planned.
             ConfigurationError: the SQL of its projection is refused.
         """
-        beginning.only_one(self.connection, self.group.name)
-        self._alone = True
+        self.alone.begin()
         now = self.plan(back=plan.back)
         if (now.read, now.target) != (plan.read, plan.target):
             raise RebuildRefused(
@@ -181,7 +185,7 @@ class Rebuild:
                     raise
                 self._say(f"{str(error).strip()}; tried again in {pause:.0f} s")
                 is_unclear = True  # the pointer may have moved, and the answer be lost
-                self._reconnect()
+                self.alone.mend()
             else:
                 accepted = f", {made.accepted:,} events are missing in it" if made.accepted else ""
                 self._say(
@@ -221,21 +225,8 @@ class Rebuild:
                 away_since = now if away_since is None else away_since
                 if now - away_since > AWAY_SECONDS or (isinstance(error, psycopg.Error) and not is_away(error)):
                     raise
-                self._reconnect()
+                self.alone.mend()
             time.sleep(LOOK_SECONDS)
-
-    def _reconnect(self) -> None:
-        if self.connection.closed or self.connection.broken:
-            try:
-                self.connection = self._connect()
-                if self._alone:
-                    beginning.only_one(self.connection, self.group.name)
-            except psycopg.OperationalError:
-                return  # the next look finds the old one closed
-
-    def _connect(self) -> Connection:
-        url = self._settings.database_url.get_secret_value()
-        return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="offsetzero rebuild")
 
 
 def processes(wanted: int | None, reach: Reach) -> int:

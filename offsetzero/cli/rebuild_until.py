@@ -77,7 +77,7 @@ def make(config: "Settings", one: "Rebuild", until: datetime, name: str, *, yes:
         preview.nothing_was_changed()
         return
     logs.configure(process=f"rebuild-{group}", form=config.log_format, level=config.log_level)
-    beginning.only_one(one.connection, group)
+    one.alone.begin()
     generation = Generation(group, number)
     if not number:
         generation = beginning.begin(config, one.connection, one.group, one.tiers, name, until)

@@ -78,6 +78,19 @@ def pool(
     return made
 
 
+def session(settings: Settings, name: str) -> Connection:
+    """One connection in autocommit, for a command; a peer that vanished is noticed in half a minute.
+
+    Args:
+        name: shown by PostgreSQL as the application.
+
+    Raises:
+        psycopg.OperationalError: the database cannot be reached.
+    """
+    url = settings.database_url.get_secret_value()
+    return psycopg.connect(url, autocommit=True, application_name=name, **_SESSION)
+
+
 def limit(seconds: float) -> Script[None]:
     """Have each statement of the transaction take no longer than that.
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from kafka.rebuilding import REBUILD, Names
 
-from offsetzero.consumers.rebuilding import beginning
+from offsetzero.consumers.rebuilding import alone
 from offsetzero.settings import Settings
 from offsetzero.store import generations
 from offsetzero.store.script import run
@@ -263,7 +263,7 @@ def test_two_rebuilds_of_a_group_do_not_run_at_once(names: Names, settings: Sett
     with names.member():
         names.await_rows(1, {"a"})
     with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as other:
-        beginning.only_one(other, "names")
+        alone.only_one(other, "names")
         assert "a rebuild of it is running" in names.rebuild(status=1).stderr
 
 

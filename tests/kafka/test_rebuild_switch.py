@@ -1,5 +1,6 @@
 """The switch between two generations of a projection, where something comes between."""
 
+import os
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from offsetzero import ConsumerGroup, DocumentUploaded, Projection
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.consumers.projection import make_tables
-from offsetzero.consumers.rebuilding import comparing, switching
+from offsetzero.consumers.rebuilding import alone, comparing, switching
 from offsetzero.consumers.rebuilding.comparing import Comparison, TooSlow
 from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
 from offsetzero.errors import RebuildRefused
@@ -178,3 +179,43 @@ def test_a_comparison_that_takes_longer_than_the_freeze_gives_up(
             comparison.look(1.0)
         assert time.monotonic() - begun < 10
     assert comparison.look(20.0).count == 0
+
+
+def test_a_rebuild_that_has_lost_its_connection_is_not_held_up_by_itself(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    """The server does not know that the connection is gone, for half a minute, and its session has the lock."""
+    said: list[str] = []
+    one = alone.Alone(settings, "names", said.append)
+    one.begin()
+    lost, pid = one.connection, one.connection.info.backend_pid
+    kept = os.dup(lost.fileno())  # what the server sees of it
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, lost.fileno())
+    with pytest.raises(psycopg.OperationalError):
+        lost.execute("SELECT 1")
+    with pytest.raises(RebuildRefused):
+        alone.only_one(database, "names")
+    one.mend()
+    assert one.connection.execute("SELECT 1").fetchone() == (1,)
+    assert said == [f"The connection was lost; its session in the database, {pid}, is ended"]
+    with pytest.raises(RebuildRefused):
+        alone.only_one(database, "names")
+    one.close()
+    for descriptor in (kept, nothing):
+        os.close(descriptor)
+
+
+def test_a_rebuild_that_has_lost_its_connection_ends_when_another_one_has_begun(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    one = alone.Alone(settings, "names", lambda text: None)
+    one.begin()
+    database.execute("SELECT pg_terminate_backend(%s, 10000)", (one.connection.info.backend_pid,))
+    alone.only_one(database, "names")
+    with pytest.raises(psycopg.OperationalError):
+        one.connection.execute("SELECT 1")
+    with pytest.raises(RebuildRefused, match="a rebuild of it is running"):
+        one.mend()
+    one.close()
+    assert run(database, generations.active("names")) == 1
