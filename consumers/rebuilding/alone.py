@@ -61,12 +61,10 @@ class Alone:
         self._is_alone = True
 
     def mend(self) -> None:
-        """Connect again when the connection is lost, and be the only one again. No outage raises.
+        """Connect again when the connection is lost, and be the only one again.
 
-        While the database is away it stays lost.
-
-        The server may not know yet that the connection before is gone: for half a minute, when a machine vanished. Its
-        session has the lock until then, so it is ended.
+        While the database is away it stays lost. The server may not know for half a minute that the connection before
+        is gone; its session has the lock until then, so it is ended.
 
         Raises:
             RebuildRefused: somebody else has begun to rebuild the group meanwhile.

@@ -126,7 +126,7 @@ class _Wish:
 
 def _make(one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
     from offsetzero.cli.rebuild_members import Members
-    from offsetzero.cli.rebuild_run import processes, progress
+    from offsetzero.cli.rebuild_progress import processes, progress
     from offsetzero.consumers.rebuilding.switching import WouldLose
     from offsetzero.generation import Generation
 
@@ -138,21 +138,28 @@ def _make(one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
         return
     generation = one.begin(plan)
     old = Generation(one.group.name, plan.read.number)
-    with sigterm_as_ctrl_c(), Members(one.name, generation, count) as members:
-        with progress(generation.name) as shown:
-            one.fill(generation, members, shown, whole=not wish.switch)
-        if not wish.switch:
-            _say(
-                f"Generation {generation.number} has read what was in the log. The same command without --no-switch"
-                " goes on from there, and has it read."
-            )
-            return
-        try:
+    try:
+        with sigterm_as_ctrl_c(), Members(one.name, generation, count) as members:
+            with progress(generation.name) as shown:
+                one.fill(generation, members, shown, whole=not wish.switch)
+            if not wish.switch:
+                _say(
+                    f"Generation {generation.number} has read what was in the log. The same command without --no-switch"
+                    " goes on from there, and has it read."
+                )
+                return
             one.switch(plan, generation, members, wish.who, wish.why, accept=wish.accept)
-        except WouldLose as error:
-            _list(error)
-            raise typer.Exit(EXIT_REFUSED) from None
-        one.hand_over(old, members)
+            one.hand_over(old, members)
+    except WouldLose as error:
+        _list(error)
+        raise typer.Exit(EXIT_REFUSED) from None
+    except KeyboardInterrupt:
+        if not one.is_read(generation):
+            raise
+        _say(
+            f"Interrupted, and generation {generation.number} of {one.group.name} is read: nothing is left to do. The"
+            " group's own members move over by themselves."
+        )
     _say(
         f"Generation {old.number} is kept: `offsetzero rebuild {one.name} --rollback` has it read again, --prune"
         " drops it."

@@ -1,16 +1,11 @@
 """What `offsetzero rebuild` does: plans, fills a generation with processes of its own, and switches."""
 
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
-from rich.console import Console
 
-from offsetzero.cli import bars
 from offsetzero.cli.catching_up import Pace, Sight
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.clock import SYSTEM
@@ -25,13 +20,12 @@ from offsetzero.history import missing
 from offsetzero.settings import Settings
 from offsetzero.store import generations, switches
 from offsetzero.store.availability import is_away
-from offsetzero.store.database import Connection
+from offsetzero.store.database import Connection, session
 from offsetzero.store.generations import Known
 from offsetzero.store.script import run
 from offsetzero.topics import lag
 
 LOOK_SECONDS = 0.5
-TELL_SECONDS = 5.0  # between lines, where there is no terminal
 NEAR_SECONDS = 1.0  # of reading that may be left when a switch is tried
 AWAY_SECONDS = 300.0  # for the database, or the cluster, to come back
 MOVE_SECONDS = 30.0  # for the group's own members to move over
@@ -196,6 +190,14 @@ class Rebuild:
             time.sleep(pause)
             pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
+    def is_read(self, generation: Generation) -> bool:
+        """Whether readers have it, asked anew: whatever the own connection was interrupted in."""
+        try:
+            with session(self._settings, "offsetzero rebuild") as connection:
+                return run(connection, generations.active(self.group.name)) == generation.number
+        except psycopg.Error:
+            return False
+
     def hand_over(self, old: Generation, members: Members) -> None:
         """Wait until the group's own members work for the generation that is read, when it has any."""
         deadline = SYSTEM.monotonic() + MOVE_SECONDS
@@ -227,30 +229,3 @@ class Rebuild:
                     raise
                 self.alone.mend()
             time.sleep(LOOK_SECONDS)
-
-
-def processes(wanted: int | None, reach: Reach) -> int:
-    """How many members read at once: one a core, and no more than there are partitions of a source."""
-    numbers = {number for _, number in reach.end}
-    return min(wanted or len(os.sched_getaffinity(0)) or 1, max(1, len(numbers)))
-
-
-@contextmanager
-def progress(name: str) -> Iterator[Callable[[Sight, int], None]]:
-    """Shows how far it is: a bar in a terminal, a line now and then elsewhere."""
-    console = Console(stderr=True)
-    told_at = 0.0
-    with bars.progress(console) as bar:
-        task = bar.add_task(name, total=None, rate="")
-
-        def tell(sight: Sight, total: int) -> None:
-            nonlocal told_at
-            rate = f"{sight.rate:,.0f}/s" if sight.rate else ""
-            bar.update(task, completed=total - sight.left, total=max(1, total), rate=rate)
-            now = SYSTEM.monotonic()
-            if not console.is_terminal and now - told_at >= TELL_SECONDS:
-                told_at = now
-                left = f", about {sight.seconds:,.0f} s left" if sight.seconds and sight.left else ""
-                print(f"{name}: {total - sight.left:,} of {total:,} records {rate}{left}", file=sys.stderr, flush=True)
-
-        yield tell

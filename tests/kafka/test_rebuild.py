@@ -1,11 +1,14 @@
 """`offsetzero rebuild`: a projection is made anew beside the one that is read; nothing is lost or done twice."""
 
 import json
+import os
+import signal
 
 import psycopg
 import pytest
 from kafka.rebuilding import REBUILD, Names
 
+from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.consumers.rebuilding import alone
 from offsetzero.settings import Settings
 from offsetzero.store import generations
@@ -139,10 +142,15 @@ def test_what_operators_have_decided_of_a_later_one_holds_when_the_first_is_read
 
 
 def test_the_one_before_is_read_again_once_it_has_caught_up_and_is_dropped_in_the_end(names: Names) -> None:
+    """The first command gets a Ctrl-C when all is done: it must not say that it goes on when it is given again."""
     names.publish("a")
     with names.member():
         names.await_rows(1, {"a"})
-        names.rebuild()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Rebuild, "hand_over", _ctrl_c)
+            interrupted = names.rebuild()
+        assert "generation 2 of names is read: nothing is left to do" in interrupted.stderr
+        assert "goes on" not in interrupted.stderr
         names.publish("b")
         names.await_rows(2, {"a", "b"})
         done = names.rebuild("--rollback")
@@ -278,6 +286,10 @@ def test_bad_input_is_one_clear_error(names: Names) -> None:
         names.await_rows(1, {"a"})
     assert "none of the generations that were read before" in names.rebuild("--rollback", status=1).stderr
     assert "only generation 1 is there" in names.command("rebuild", "mine:names", "--prune").stdout
+
+
+def _ctrl_c(*_given: object) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _retried(settings: Settings, group: str) -> int:
