@@ -13,7 +13,7 @@ from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.rebuilding import beginning, switching
 from offsetzero.consumers.rebuilding.alone import Alone
 from offsetzero.consumers.rebuilding.reach import Reach, look
-from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
+from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted, WouldLose
 from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.history import missing
@@ -30,6 +30,8 @@ NEAR_SECONDS = 1.0  # of reading that may be left when a switch is tried
 AWAY_SECONDS = 300.0  # for the database, or the cluster, to come back
 MOVE_SECONDS = 30.0  # for the group's own members to move over
 MAX_PAUSE_SECONDS = 60.0  # between tries to switch
+WAIT_SECONDS = 900.0  # for events that wait in retry topics: longer than the tiers that a group has by default take
+WAIT_LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,12 @@ class Rebuild:
         """Have a generation read; tried until it succeeds.
 
         Raises:
-            WouldLose: readers would go backwards.
+            WouldLose: readers would go backwards, and to wait does not help, or has not helped.
             ServerError, TopicError, psycopg.Error: as `fill`.
         """
         old = Generation(self.group.name, plan.read.number)
         wanted = Wanted(old, generation, self.topics, self.tiers, who, why, accept)
-        pause, is_unclear = 1.0, False
+        pause, is_unclear, patient_until = 1.0, False, SYSTEM.monotonic() + WAIT_SECONDS
         while True:
             members.check()
             begun = SYSTEM.monotonic()
@@ -172,6 +174,11 @@ class Rebuild:
                     self._say(f"Generation {generation.number} of {self.group.name} is read now.")
                     return
                 made = switching.switch(self._settings, self.connection, wanted)
+            except WouldLose as error:
+                if (due := _due_in(error)) is None or SYSTEM.monotonic() + due > patient_until:
+                    raise
+                self._await_retries(error, members, due, patient_until)
+                continue
             except TooFarBehind as error:
                 self._say(f"{error}; tried again in {pause:.0f} s")
             except (psycopg.Error, TopicError) as error:
@@ -189,6 +196,16 @@ class Rebuild:
                 return
             time.sleep(pause)
             pause = min(pause * 2, MAX_PAUSE_SECONDS)
+
+    def _await_retries(self, found: WouldLose, members: Members, due: float, until: float) -> None:
+        count = "1 event waits" if found.count == 1 else f"{found.count:,} events wait"
+        left = until - SYSTEM.monotonic()
+        then = f"due in {due:,.0f} s" if due > 0 else "due now, or behind others of their keys"
+        self._say(f"{count} in retry topics, {then}; the new generation goes on, for {left:,.0f} s at most")
+        end = SYSTEM.monotonic() + min(max(due, 1.0), WAIT_LOOK_SECONDS)
+        while SYSTEM.monotonic() < end:
+            members.check()
+            time.sleep(LOOK_SECONDS)
 
     def is_read(self, generation: Generation) -> bool:
         """Whether readers have it, asked anew: whatever the own connection was interrupted in."""
@@ -229,3 +246,8 @@ class Rebuild:
                     raise
                 self.alone.mend()
             time.sleep(LOOK_SECONDS)
+
+
+def _due_in(found: WouldLose) -> float | None:
+    """Seconds until all that would be lost has been tried again; None when to wait does not help."""
+    return None if found.due_ms is None else max(0.0, (found.due_ms - SYSTEM.now_ms()) / 1000)

@@ -12,10 +12,11 @@ from kafka.letters import Letter
 from offsetzero import ConsumerGroup, DocumentUploaded, Projection
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.cli.rebuild_run import Rebuild
+from offsetzero.clock import SYSTEM
 from offsetzero.consumers.projection import make_tables
 from offsetzero.consumers.rebuilding import alone, comparing, switching
 from offsetzero.consumers.rebuilding.comparing import Comparison, TooSlow
-from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted
+from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted, WouldLose
 from offsetzero.errors import RebuildRefused
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
@@ -153,6 +154,38 @@ def test_what_would_be_lost_is_told_as_it_is_now_and_each_copy_is_read_once(
     found = comparison.look()
     assert (len(found.events), found.count) == (4, 7), "of each kind so many are named, and all are counted"
     assert found.due_ms is None, "to wait does not help"
+
+
+def test_a_rebuild_goes_on_until_what_waits_for_a_while_is_done(
+    settings: Settings, database: psycopg.Connection, rebuild: Rebuild
+) -> None:
+    """A short retry is no reason to give up; one in an hour is, and so is a dead letter."""
+    waits = Letter(0, due_ms=SYSTEM.now_ms() + 1_000)
+    letters.write(settings, "names.g2", [waits], to="redrive")
+    ended(database, OLD, waits, Outcome.APPLIED)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "waits in retry topics" in text and len(said) == 1:
+            ended(database, NEW, waits, Outcome.APPLIED)  # by a member, when it is due
+
+    rebuild._say = say
+    plan = rebuild.plan(back=False)
+    members = Members("mine:names", NEW, 0)
+    generation = rebuild.begin(plan)
+    rebuild.switch(plan, generation, members, "a test", "a test", accept=False)
+    assert said[0].startswith(
+        "1 event waits in retry topics, due in 1 s; the new generation goes on, for 900 s at most"
+    )
+    assert said[-1].startswith("Generation 2 of names is read now")
+
+    late = Letter(1, due_ms=SYSTEM.now_ms() + 3_600_000)
+    letters.write(settings, "names", [late], to="redrive")
+    ended(database, NEW, late, Outcome.APPLIED)
+    with pytest.raises(WouldLose):
+        rebuild.switch(rebuild.plan(back=True), OLD, members, "a test", "a test", accept=False)
+    rebuild.close()
 
 
 def test_an_event_that_was_applied_before_an_operator_decided_about_it_is_told(
