@@ -13,7 +13,7 @@ from offsetzero.consumers.working import steps
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
 from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
-from offsetzero.consumers.working.owed import withhold
+from offsetzero.consumers.working.owed import reopen, withhold
 from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.transaction import NotBeside, checked, in_handler, own_database
 from offsetzero.producers import outbox
@@ -194,6 +194,8 @@ def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, standi
         if ctx.outgoing and not (standing.others and (yield from withheld.is_done(call.identity, standing.others))):
             for event, given in ctx.outgoing:
                 yield from outbox.record(event, **call.cause_of(given, source))
+        if step is not None and standing.others and call.hop.hop:  # it waited while another generation was read
+            yield from reopen(group, [(call.identity, step.run_id)], standing)
         yield from steps.end(step, group.name, source)
     else:
 

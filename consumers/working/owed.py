@@ -1,6 +1,7 @@
 """Effects of a generation that is not read: withheld, and done once it is read, unless another has done them."""
 
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.working import steps
@@ -8,7 +9,7 @@ from offsetzero.generation import Generation
 from offsetzero.store import generations, outbox, runs, withheld
 from offsetzero.store.generations import Standing
 from offsetzero.store.outbox import OutboxRow
-from offsetzero.store.processed import EventIdentity
+from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import Script
 from offsetzero.store.withheld import StepEnd
 
@@ -63,14 +64,41 @@ def settle(group: ConsumerGroup, generation: Generation, source: str) -> Script[
     found = yield from withheld.take(generation, AT_ONCE)
     if run_ids := sorted({one.step.run_id for one in found if one.step is not None}):
         yield from runs.lock_all(run_ids)  # in the order in which others take them
-    seen: dict[EventIdentity, bool] = {}
-    for one in found:
-        identity = EventIdentity(generation.group, one.source, one.event_id, generation=generation.number)
-        if identity not in seen:
-            seen[identity] = yield from withheld.is_done(identity, standing.others)
-            if not seen[identity]:
+    of = [EventIdentity(generation.group, one.source, one.event_id, generation=generation.number) for one in found]
+    done: dict[EventIdentity, bool] = {}
+    for identity in of:
+        if identity not in done:
+            done[identity] = yield from withheld.is_done(identity, standing.others)
+            if not done[identity]:
                 yield from withheld.has_spoken(identity)
-        if one.row is not None and not seen[identity]:
+    applied = [
+        (identity, one.step.run_id)
+        for one, identity in zip(found, of, strict=True)
+        if one.step is not None and one.step.outcome is Outcome.APPLIED and not done[identity]
+    ]
+    yield from reopen(group, applied, standing)
+    for one, identity in zip(found, of, strict=True):
+        if one.row is not None and not done[identity]:
             yield from outbox.insert(one.row)
         yield from steps.end(one.step, group.name, source)  # one that has ended stays as it is
     return bool(found)
+
+
+def reopen(group: ConsumerGroup, applied: Sequence[tuple[EventIdentity, UUID]], standing: Standing) -> Script[None]:
+    """Have steps of runs wait again that another generation has failed, so that they can end well.
+
+    As an operator's redrive does: somebody had this generation read, and the audit says who and why.
+
+    Args:
+        group: the declaration.
+        applied: events that this generation, which is read, has applied; with their runs.
+        standing: of the generation.
+    """
+    if not applied or not standing.others:
+        return
+    events = [(identity.source, identity.event_id) for identity, _ in applied]
+    failed = yield from withheld.failed(group.name, events, standing.others)
+    again = sorted({run_id for identity, run_id in applied if (identity.source, identity.event_id) in failed})
+    if again:
+        yield from runs.lock_all(again)
+        yield from runs.requeue_steps([(run_id, group.name) for run_id in again])

@@ -165,7 +165,8 @@ def lock_all(run_ids: Sequence[UUID]) -> Script[None]:
 def requeue_steps(steps: Sequence[tuple[UUID, str]]) -> Script[None]:
     """Set failed steps back to queued, with no attempts, and those failed runs that waited for one of them.
 
-    For dead letters that an operator sends again. A run that another step has failed is failed again when these end.
+    For dead letters that an operator sends again, and events that another generation has applied. A run that another
+    step has failed is failed again when these end.
 
     Args:
         steps: run and step; the runs are locked (see `lock_all`). One that is not failed stays as it is.

@@ -15,7 +15,7 @@ from uuid import UUID
 from offsetzero.generation import Generation
 from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.processed import EventIdentity, Outcome
-from offsetzero.store.script import Script
+from offsetzero.store.script import Script, Statement, in_parts
 
 LOCK = 0x6F7A_0004
 """First half of the advisory lock of those who do what a group owes; the other is the hash of its name."""
@@ -59,6 +59,11 @@ _EMITTED = (
     " AND event_id = %s AND outcome IN ('applied', 'cancelled') AND NOT silent)"
 )
 _DISCARD = "DELETE FROM withheld_effects WHERE group_name = %s AND generation = %s AND source = %s AND event_id = %s"
+_FAILED = (
+    "SELECT DISTINCT p.source, p.event_id FROM unnest(%s::text[], %s::text[]) AS e (source, event_id)"
+    " JOIN processed_events p ON p.group_name = %s AND p.generation = ANY (%s) AND p.source = e.source"
+    " AND p.event_id = e.event_id AND p.outcome IN ('failed', 'dead-lettered') AND NOT p.silent"
+)
 _KEY = "group_name, generation, source, event_id"
 _STEP = "outcome, run_id, reason, detail, warning, correlation_id, causation_id"
 _ROW = "outbox_id, aggregatetype, aggregateid, type, payload, topic, headers"
@@ -91,6 +96,22 @@ def is_done(identity: EventIdentity, others: Sequence[int]) -> Script[bool]:
     """
     rows = yield _EMITTED, (identity.group, list(others), identity.source, identity.event_id)
     return bool(rows[0][0])
+
+
+def failed(group: str, events: Sequence[tuple[str, str]], others: Sequence[int]) -> Script[set[tuple[str, str]]]:
+    """Those of the events (source, id) that another generation has ended as failed or dead, and has told so.
+
+    Args:
+        group: its name.
+        events: asked about.
+        others: the numbers of all other generations that there have ever been.
+    """
+
+    def ask(some: Sequence[tuple[str, str]]) -> Statement:
+        return _FAILED, ([one[0] for one in some], [one[1] for one in some], group, list(others))
+
+    rows = yield from in_parts(events, ask)
+    return {(row[0], row[1]) for row in rows}
 
 
 def put(identity: EventIdentity, step: StepEnd | None, rows: Sequence[OutboxRow]) -> Script[None]:

@@ -123,6 +123,32 @@ def test_all_effects_of_an_event_are_done_at_once(connection: Connection, monkey
     assert done == [True, True, True, False]
 
 
+def test_a_run_that_failed_in_the_generation_before_succeeds_with_the_one_that_has_applied_its_event(
+    connection: Connection,
+) -> None:
+    """What the user finds in the projection is there, so its run must not say for ever that it is not.
+
+    Not one that another event has failed, nor one that was cancelled.
+    """
+    mended, other, cancelled = uuid4(), uuid4(), uuid4()
+    for run_id in (mended, other, cancelled):
+        run(connection, runs.create(run_id, "demo", uuid4(), ["names"]))
+    with connection.transaction():
+        for run_id in (mended, other):
+            assert run(connection, runs.fail_step(run_id, "names", reason="corrupt", detail="")) is not None
+        assert run(connection, runs.cancel_step(cancelled, "names", reason="", detail="")) is not None
+    run(connection, processed.claim(_of(ONE, "mended"), Outcome.DEAD_LETTERED))
+    run(connection, processed.claim(_of(ONE, "cancelled"), Outcome.FAILED))
+    for event_id, run_id in (("mended", mended), ("other", other), ("cancelled", cancelled)):
+        _silently(connection, event_id, step=run_id)
+    _move(connection, ONE, TWO)
+    while _settle(connection, TWO):
+        pass
+    found = dict(connection.execute("SELECT id, status FROM runs").fetchall())
+    assert found == {mended: "succeeded", other: "failed", cancelled: "cancelled"}
+    assert connection.execute("SELECT type FROM outbox").fetchall() == [("run.succeeded",)]
+
+
 def test_what_another_generation_has_done_is_not_made_once_more(connection: Connection) -> None:
     """Of a rebuild that is almost all of the log: to encode it all and throw it away would cost more than handling."""
     run(connection, processed.claim(_of(ONE, "done"), Outcome.APPLIED))
