@@ -79,7 +79,7 @@ def _erase(
     from offsetzero.cli.signals import stopped_by_signals
     from offsetzero.errors import ConfigurationError
     from offsetzero.schemas.ids import uuid7
-    from offsetzero.store import documents, erasure
+    from offsetzero.store import documents, erasure, generations, index
     from offsetzero.store.script import run
 
     eraser = Eraser(connection, config)
@@ -130,6 +130,13 @@ def _erase(
                 f' offsetzero dlq discard {one.group} {one.partition}/{one.place} --why "erased"',
                 file=sys.stderr,
             )
+    for group, other in run(connection, generations.behind(besides=index.GROUP)):
+        option = f"--prune --as {other.name}" if other.name else "--prune" if other.read_at else "--abandon"
+        print(
+            f"Generation {other.number} of group {group} is kept and not read: it has what it made of this until it"
+            f" follows the log again or is dropped: offsetzero rebuild {group} {option}",
+            file=sys.stderr,
+        )
     if not ended:
         print("Interrupted: the same command does the rest.", file=sys.stderr)
         raise typer.Exit(EXIT_UNFINISHED)

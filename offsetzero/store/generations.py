@@ -186,6 +186,15 @@ def known(group: str) -> Script[list[Known]]:
     return [Known(*row) for row in rows]
 
 
+def behind(*, besides: str) -> Script[list[tuple[str, Known]]]:
+    """The generations of all groups but one that are not read: nobody may follow the log for them at present."""
+    found = []
+    for group in (yield from groups()):
+        if group != besides:
+            found += [(group, one) for one in (yield from known(group)) if not one.is_read]
+    return found
+
+
 def call(generation: Generation, name: str, until: datetime) -> Script[None]:
     """Have a generation be one to look at, in the transaction that makes it."""
     yield (

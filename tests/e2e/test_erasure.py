@@ -19,13 +19,13 @@ from e2e.conftest import Pipeline
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.groups import indexer
-from offsetzero.consumers.projection import make_tables
+from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.generation import Generation
 from offsetzero.history import archive, spans
 from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import dead_letter_actions, documents
+from offsetzero.store import dead_letter_actions, documents, generations, index
 from offsetzero.store.dead_letters import Place
 from offsetzero.store.documents import Document
 from offsetzero.store.script import run
@@ -255,6 +255,25 @@ def test_objects_that_no_document_names_are_erased_with_the_tenant(settings: Set
     assert path.exists()
     offsetzero("erase", "--tenant", TENANT, "--why", "a person asks", "--yes")
     assert not path.exists()
+
+
+def test_generations_that_are_kept_and_do_not_follow_the_log_are_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their tables have what they made of a document: whoever must erase a person is to know of it, and of the way."""
+    offsetzero = CommandsHere(settings, monkeypatch)
+    with psycopg.connect(settings.database_url.get_secret_value()) as connection:
+        for number in (1, 2, 3, 4):
+            make_tables(connection, Generation("names", number), Projection("CREATE TABLE names (name text)"))
+        run(connection, generations.call(Generation("names", 3), "before", SYSTEM.now()))
+        make_tables(connection, Generation("indexer", 2), Projection(index.TABLES))  # which is erased in all of them
+        connection.execute("UPDATE group_generations SET read_at = now() WHERE group_name = 'names' AND generation = 2")
+    said = offsetzero("erase", "--tenant", TENANT, "--why", "a person asks", "--yes").stderr
+    assert [line.rpartition(": ")[2] for line in said.splitlines() if "is kept and not read" in line] == [
+        "offsetzero rebuild names --prune",
+        "offsetzero rebuild names --prune --as before",
+        "offsetzero rebuild names --abandon",
+    ]
 
 
 def test_what_cannot_be_erased_is_one_clear_error(settings: Settings, tmp_path: Path) -> None:
