@@ -1,5 +1,6 @@
 """Drop generations: their tables, and what Kafka has of them."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import psycopg
@@ -8,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import generations
+from offsetzero.store import drops
 from offsetzero.store.script import run
 from offsetzero.topics import cluster, lag
 from offsetzero.topics.admin import TIMEOUT, client, error_of
@@ -17,6 +18,8 @@ from offsetzero.topics.names import Names
 
 AT_ONCE = 20_000
 """Outcomes that are deleted in one transaction."""
+LOCK_SECONDS = 2.0  # for the transactions of the group: those that come later wait meanwhile
+PAUSE_SECONDS = 10.0
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 
 
@@ -47,18 +50,27 @@ def drop(
         if members := lag.group_state(settings, generation.name).members:
             count = "a member" if len(members) == 1 else f"{len(members)} members"
             raise RebuildRefused(f"group {group}: generation {number} has {count}; stop them first")
-        with connection.transaction():
-            done = run(connection, generations.drop(generation))
-        if not done:
+        if not _end(connection, generation, tell):
             raise RebuildRefused(f"group {group}: generation {number} is read; nothing was dropped")
-        tell(f"generation {number} is dropped")
-    for number in run(connection, generations.dropped(group)):
+        tell(f"Done: generation {number} is dropped")
+    for number in run(connection, drops.dropped(group)):
         generation = Generation(group, number)
         with connection.transaction():
-            run(connection, generations.clear(generation))
-        while run(connection, generations.forget(generation, AT_ONCE)):
+            run(connection, drops.clear(generation))
+        while run(connection, drops.forget(generation, AT_ONCE)):
             pass
         clear(settings, generation, tiers)
+
+
+def _end(connection: psycopg.Connection, generation: Generation, tell: Callable[[str], None]) -> bool:
+    """Have it exist no more; False when it is read. While a handler takes long, others do not wait behind this."""
+    while True:
+        try:
+            with connection.transaction():
+                return run(connection, drops.drop(generation, LOCK_SECONDS))
+        except psycopg.errors.LockNotAvailable:
+            tell(f"Generation {generation.number} waits for a transaction of the group that takes long")
+            time.sleep(PAUSE_SECONDS)
 
 
 def clear(settings: Settings, generation: Generation, tiers: Iterable[str]) -> None:

@@ -226,7 +226,7 @@ def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: 
         preview.nothing_was_changed()
         return
     one.alone.begin()
-    dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: _say(f"Done: {text}."))
+    dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: _say(f"{text}."))
 
 
 def _count(count: int, name: str, plural: str = "s") -> str:

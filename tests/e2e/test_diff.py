@@ -12,7 +12,7 @@ from commands import CommandsHere
 from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import generations
+from offsetzero.store import drops
 from offsetzero.store.database import Connection
 from offsetzero.store.script import run
 from support import wait_until
@@ -204,7 +204,7 @@ def test_both_are_seen_at_one_moment_and_a_drop_waits(made: Generations) -> None
         writer.execute("LOCK TABLE sizes_g1.t, sizes_g2.t IN ACCESS EXCLUSIVE MODE")
         command = made.command.in_process_of_its_own.start("diff", "sizes", "1", "2")
         made.await_lock("relation")
-        done = threading.Thread(target=lambda: run(dropper, generations.drop(Generation("sizes", 2))))
+        done = threading.Thread(target=lambda: run(dropper, drops.drop(Generation("sizes", 2), 20.0)))
         done.start()
         made.await_lock("advisory")
         writer.execute("INSERT INTO sizes_g1.t VALUES (2)")

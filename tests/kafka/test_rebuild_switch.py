@@ -1,6 +1,7 @@
 """The switch between two generations of a projection, where something comes between."""
 
 import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from offsetzero.cli.rebuild_members import Members
 from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.projection import make_tables
-from offsetzero.consumers.rebuilding import alone, comparing, switching
+from offsetzero.consumers.rebuilding import alone, comparing, dropping, switching
 from offsetzero.consumers.rebuilding.comparing import Comparison, TooSlow
 from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted, WouldLose
 from offsetzero.errors import RebuildRefused
@@ -24,6 +25,7 @@ from offsetzero.store import generations, processed
 from offsetzero.store.losses import Losses
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
+from support import wait_until
 
 NAMES = Projection("CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)")
 OLD, NEW = Generation("names"), Generation("names", 2)
@@ -72,6 +74,27 @@ def test_a_handler_that_does_not_end_holds_up_the_switch_and_the_other_transacti
         assert (standing.is_read, standing.is_frozen) == (True, False)
     switch(settings, database)
     assert run(database, generations.active("names")) == 2
+
+
+def test_nobody_waits_behind_a_drop_that_waits_for_a_handler(
+    settings: Settings, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dropping, "LOCK_SECONDS", 0.3)
+    monkeypatch.setattr(dropping, "PAUSE_SECONDS", 0.3)
+    url = settings.database_url.get_secret_value()
+    said: list[str] = []
+    with psycopg.connect(url) as handler, psycopg.connect(url, autocommit=True) as other:
+        run(handler, generations.enter(OLD))
+        given = settings, database, "names", [2], [], said.append
+        dropper = threading.Thread(target=dropping.drop, args=given)
+        dropper.start()
+        wait_until(lambda: said, what="its wait")
+        other.execute("SET lock_timeout = '5s'")
+        assert run(other, generations.enter(OLD)) is not None
+        handler.commit()
+        dropper.join(20)
+    assert said[-1] == "Done: generation 2 is dropped"
+    assert run(database, generations.numbers("names")) == [1]
 
 
 def test_what_is_read_instead_does_not_stand_still(settings: Settings, database: psycopg.Connection) -> None:
