@@ -225,6 +225,29 @@ def test_what_operators_decide_holds_at_once_for_what_a_member_reads_later(
 
 
 @pytest.mark.usefixtures("topics")
+def test_the_wait_for_a_switch_is_no_part_of_a_handlers_time(
+    settings: Settings, database: psycopg.Connection, running: Running
+) -> None:
+    """A handler may take half a second; that its transaction is held up by the pointer is not its doing."""
+    group = ConsumerGroup("names", timeout=0.5, projection=NAMES)
+    attempts: list[int] = []
+
+    @group.handler(DocumentUploaded)
+    def note(event: DocumentUploaded, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        ctx.connection.execute("INSERT INTO names VALUES (%s, %s)", (event.document_id, event.name))
+
+    with running(group), psycopg.connect(settings.database_url.get_secret_value()) as switch:
+        run(switch, generations.hold_pointer("names"))
+        publish(settings, "a")
+        waits = "SELECT bool_or(clock_timestamp() - waitstart > '1.5 s') FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: one(database, f"{waits} AND locktype = 'advisory' AND classid = {generations.LOCK}"))
+        switch.commit()
+        wait_until(lambda: named(database) == 1, what="the name")
+    assert attempts == [1]
+
+
+@pytest.mark.usefixtures("topics")
 def test_members_of_a_generation_that_is_dropped_end_with_an_error(
     settings: Settings, database: psycopg.Connection, running: Running
 ) -> None:
