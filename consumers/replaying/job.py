@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka.admin import OffsetSpec
 
@@ -102,7 +103,7 @@ class SideJob(GroupRuntime):
         self._before = _outcomes(generation.name)
         parking = Parking(generation.name, self._retries[0], producer, self._names, self._clock, self._refusals)
         self._reading = _ToldLoop(
-            self._resources.consumer(reader_config(settings)),
+            self._make_reader(),
             self._spans,
             self._wanted,
             _waiting(settings, self._group, generation, self._retries, connections),
@@ -115,6 +116,10 @@ class SideJob(GroupRuntime):
         )
         self._reading.tell = lambda done, meant: self._progress(Progress(done, self._total, meant))
         return self._reading
+
+    def _make_reader(self) -> Any:
+        """The client, or what stands for one."""
+        return self._resources.consumer(reader_config(self._settings))
 
     def _complete(self) -> None:
         self.is_complete = True

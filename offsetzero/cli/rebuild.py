@@ -106,7 +106,7 @@ def rebuild(
         elif prune or abandon:
             _drop(config, one, called, abandoned=abandon, yes=yes)
         else:
-            _make(one, _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who)), yes=yes)
+            _make(config, one, _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who)), yes=yes)
     except KeyboardInterrupt:
         _say("Interrupted. The same command goes on where it was; --abandon drops what was never read.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -124,7 +124,8 @@ class _Wish:
     who: str
 
 
-def _make(one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
+def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
+    from offsetzero.cli import rebuild_archive
     from offsetzero.cli.rebuild_members import Members
     from offsetzero.cli.rebuild_progress import processes, progress
     from offsetzero.consumers.rebuilding.switching import WouldLose
@@ -138,6 +139,7 @@ def _make(one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
         return
     generation = one.begin(plan)
     old = Generation(one.group.name, plan.read.number)
+    rebuild_archive.read(config, one, generation, _say)
     try:
         with sigterm_as_ctrl_c(), Members(one.name, generation, count) as members:
             with progress(generation.name) as shown:

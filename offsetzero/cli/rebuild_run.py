@@ -109,7 +109,7 @@ class Rebuild:
     def unseen(self) -> list[str]:
         """What one that begins now will not see, in sentences."""
         found = missing.from_zero(self._settings, self.topics)
-        return [f"It will not see all: {gone}. A rebuild reads the log alone." for gone in found]
+        return [f"{'It will not see all' if one.missing else 'Read from the archive first'}: {one}." for one in found]
 
     def begin(self, plan: Plan) -> Generation:
         """Be the only one, and make the tables where they are not made yet.

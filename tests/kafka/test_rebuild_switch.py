@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from confluent_kafka import TopicPartition
 from kafka import letters
+from kafka.conftest import RunningGroup, uploaded
 from kafka.letters import Letter
 
-from offsetzero import ConsumerGroup, DocumentUploaded, Projection
+from offsetzero import ConsumerGroup, Context, DocumentUploaded, Projection, Publisher
+from offsetzero.cli import rebuild_archive
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.clock import SYSTEM
@@ -20,11 +23,15 @@ from offsetzero.consumers.rebuilding.comparing import Comparison, TooSlow
 from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted, WouldLose
 from offsetzero.errors import RebuildRefused
 from offsetzero.generation import Generation
+from offsetzero.history import archive, spans
 from offsetzero.settings import Settings
-from offsetzero.store import generations, processed
+from offsetzero.store import generations, positions, processed
 from offsetzero.store.losses import Losses
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
+from offsetzero.topics import retained
+from offsetzero.topics.admin import client
+from offsetzero.topics.names import Names
 from support import wait_until
 
 NAMES = Projection("CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)")
@@ -275,3 +282,47 @@ def test_a_rebuild_that_has_lost_its_connection_ends_when_another_one_has_begun(
         one.mend()
     one.close()
     assert run(database, generations.active("names")) == 1
+
+
+def test_what_only_the_archive_has_is_read_first_and_members_go_on_from_there(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    """A rebuild begins at offset zero, also where retention has taken the beginning of the log."""
+    group = ConsumerGroup("names", projection=NAMES)
+
+    @group.handler(DocumentUploaded)
+    def note(event: DocumentUploaded, ctx: Context) -> None:
+        ctx.connection.execute("INSERT INTO names VALUES (%s, %s)", (event.document_id, event.name))
+
+    def names() -> set[str]:
+        return {row[0] for row in database.execute("SELECT name FROM names_g2.names")}
+
+    def publish(*names: str) -> None:
+        with Publisher(settings) as publisher:
+            for name in names:
+                publisher.publish(uploaded(name=name))
+
+    publish(*"abcdefgh")
+    archive.archive(settings, "documents", spans.resolve(settings, "documents", "earliest", "latest"))
+    ends = {number: one.end for number, one in retained.bounds(settings, "documents").items()}
+    topic = Names(settings.kafka.namespace).topic("documents")
+    asked = [TopicPartition(topic, number, end) for number, end in ends.items()]
+    for future in client(settings).delete_records(asked).values():
+        future.result(30)
+    publish("i")
+    said: list[str] = []
+    one = Rebuild(settings, group, "mine:names", said.append)
+    assert {sentence.partition(":")[0] for sentence in one.unseen()} == {"Read from the archive first"}
+    rebuild_archive.read(settings, one, NEW, said.append)
+    assert names() == set("abcdefgh")
+    assert said == ["8 offsets of the archive are read: 8 applied."]
+    at = run(database, positions.of_generation(NEW))
+    assert {number: known.offset for (_, number), known in at.items()} == {n: end for n, end in ends.items() if end}
+    rebuild_archive.read(settings, one, NEW, said.append)
+    assert len(said) == 1, "twice does nothing"
+    one.close()
+    member = RunningGroup(group, settings, generation=2)
+    try:
+        wait_until(lambda: names() == set("abcdefghi"), what="the rest, from the log")
+    finally:
+        member.stop()

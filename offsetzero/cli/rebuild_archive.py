@@ -1,0 +1,34 @@
+"""The part of `offsetzero rebuild` that comes before its members: what only the archive has of the log."""
+
+from collections.abc import Callable
+
+from offsetzero import logs
+from offsetzero.cli import side_jobs
+from offsetzero.cli.rebuild_run import Rebuild
+from offsetzero.consumers.rebuilding import archived
+from offsetzero.consumers.rebuilding.archived import ArchiveJob
+from offsetzero.consumers.replaying.job import Progress
+from offsetzero.consumers.replaying.spans import Span
+from offsetzero.generation import Generation
+from offsetzero.settings import Settings
+
+
+def read(config: Settings, one: Rebuild, generation: Generation, say: Callable[[str], None]) -> None:
+    """Have a generation, which has no members yet, read what its log has no more.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+        HistoryError: the archive is not what its manifests say.
+    """
+    while spans := archived.find(config, one.connection, generation, one.topics):
+        logs.configure(process=f"rebuild-{generation.name}", form=config.log_format, level=config.log_level)
+
+        def make(tell: Callable[[Progress], None], found: list[Span] = spans) -> ArchiveJob:
+            return ArchiveJob(one.group, config, found, generation, tell)
+
+        total = sum(span.records for span in spans)
+        job, _ = side_jobs.run(f"{generation.name} archive", total, make)
+        if not job.is_complete:
+            raise KeyboardInterrupt
+        archived.have_read(one.connection, generation, spans)
+        say(f"{total:,} offsets of the archive are read: {side_jobs.outcomes(job)}.")
