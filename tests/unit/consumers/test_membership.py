@@ -9,7 +9,7 @@ from unit.consumers.fake_client import FakeFacts
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.reading.membership import LATE_SECONDS, SUSPECTS
+from offsetzero.consumers.reading.beginning import LATE_SECONDS, SUSPECTS
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, LostBecause, PositionLost, TopicError
