@@ -91,7 +91,7 @@ def discard(database: psycopg.Connection[Any], group: str, source: str, event_id
             (group, source, str(event_id)),
         )
         run(database, dead_letter_actions.begin(action, Kind.DISCARD, group, "a test", "a test", "one"))
-        run(database, dead_letter_actions.decide(action, Filter([group])))
+        run(database, dead_letter_actions.decide(action, Filter(groups=[group])))
 
 
 def redriven(settings: Settings, group: str) -> list[dict[str, Any]]:

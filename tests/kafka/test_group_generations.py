@@ -25,7 +25,8 @@ from offsetzero.errors import ConfigurationError, GroupStopped
 from offsetzero.generation import Generation
 from offsetzero.retry.failures import Poison
 from offsetzero.settings import Settings
-from offsetzero.store import generations, positions
+from offsetzero.store import generations, positions, processed, runs
+from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
 from offsetzero.topics import offsets
 from offsetzero.topics.admin import client
@@ -222,6 +223,29 @@ def test_what_operators_decide_holds_at_once_for_what_a_member_reads_later(
             publisher.publish(uploaded(name="a"), event_id=discarded)
         outcome = "SELECT outcome FROM processed_events WHERE generation = 2"
         wait_until(lambda: one(database, outcome) == "discarded", what="its end")
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_run_whose_event_still_waited_at_the_switch_succeeds_when_it_is_applied(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    """It had failed in the generation before; a copy waits in a retry topic of the one that is read now."""
+    group = ConsumerGroup("names", step=True, projection=NAMES)
+    group.handler(DocumentUploaded)(lambda event, ctx: None)
+    later(database, 1)
+    later(database)
+    run_id = uuid4()
+    waits = letters.Letter(0, run_id=run_id)
+    run(database, runs.create(run_id, "acme", waits.document_id, ["names"]))
+    run(database, runs.fail_step(run_id, "names", reason="corrupt", detail=""))
+    assert run(database, processed.claim(EventIdentity("names", "/test", str(waits.event_id)), Outcome.FAILED))
+    letters.write(settings, "names.g2", [waits], partitions=6, to="redrive")
+    database.execute("UPDATE group_pointers SET generation = 2, fence = fence + 1 WHERE group_name = 'names'")
+    made = RunningGroup(group, settings)
+    try:
+        wait_until(lambda: one(database, "SELECT status FROM runs") == "succeeded", what="the end of its run")
+    finally:
+        made.stop()
 
 
 @pytest.mark.usefixtures("topics")

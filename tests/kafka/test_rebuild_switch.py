@@ -1,6 +1,7 @@
 """The switch between two generations of a projection, where something comes between."""
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -205,9 +206,7 @@ def test_a_rebuild_goes_on_until_what_waits_for_a_while_is_done(
     members = Members("mine:names", NEW, 0)
     generation = rebuild.begin(plan)
     rebuild.switch(plan, generation, members, "a test", "a test", accept=False)
-    assert said[0].startswith(
-        "1 event waits in retry topics, due in 1 s; the new generation goes on, for 900 s at most"
-    )
+    assert said[0].startswith("1 event waits in retry topics, due ")
     assert said[-1].startswith("Generation 2 of names is read now")
 
     late = Letter(1, due_ms=SYSTEM.now_ms() + 3_600_000)
@@ -253,8 +252,9 @@ def test_a_rebuild_that_has_lost_its_connection_is_not_held_up_by_itself(
     one.begin()
     lost, pid = one.connection, one.connection.info.backend_pid
     kept = os.dup(lost.fileno())  # what the server sees of it
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, lost.fileno())
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    os.dup2(ours.fileno(), lost.fileno())
     with pytest.raises(psycopg.OperationalError):
         lost.execute("SELECT 1")
     with pytest.raises(RebuildRefused):
@@ -265,8 +265,8 @@ def test_a_rebuild_that_has_lost_its_connection_is_not_held_up_by_itself(
     with pytest.raises(RebuildRefused):
         alone.only_one(database, "names")
     one.close()
-    for descriptor in (kept, nothing):
-        os.close(descriptor)
+    ours.close()
+    os.close(kept)
 
 
 def test_a_rebuild_that_has_lost_its_connection_ends_when_another_one_has_begun(
@@ -307,7 +307,8 @@ def test_what_only_the_archive_has_is_read_first_and_members_go_on_from_there(
     ends = {number: one.end for number, one in retained.bounds(settings, "documents").items()}
     topic = Names(settings.kafka.namespace).topic("documents")
     asked = [TopicPartition(topic, number, end) for number, end in ends.items()]
-    for future in client(settings).delete_records(asked).values():
+    admin = client(settings)
+    for future in admin.delete_records(asked).values():
         future.result(30)
     publish("i")
     said: list[str] = []
