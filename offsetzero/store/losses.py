@@ -13,8 +13,6 @@ from offsetzero.store.script import Script
 
 WAITING = "waiting"
 DECIDED = "applied before an operator's decision"
-DECIDED_SECONDS = 2
-"""How long a member may not know of a decision: see `offsetzero.consumers.watching.pointer.AMENDED_SECONDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ _DECIDED = (
     " JOIN dead_letter_actions a ON a.id = w.action_id AND a.kind <> 'redrive'"
     " JOIN processed_events n ON n.group_name = %s AND n.generation = %s AND n.source = d.source"
     " AND n.event_id = d.event_id AND n.redrive_no = 0 AND n.outcome = 'applied'"
-    f" WHERE ({OF_GROUP}) AND (a.kind = 'discard' OR n.at <= a.at + make_interval(secs => %s))"
+    f" WHERE ({OF_GROUP}) AND (a.kind = 'discard' OR n.at < a.at)"
     " GROUP BY n.source, n.event_id ORDER BY 1, 2, 3 LIMIT %s"
 )
 
@@ -130,7 +128,7 @@ def find(old: Generation, new: Generation, most: int) -> Script[Losses]:
     of_old, of_new = (old.group, old.number), (new.group, new.number)
     waits = yield _WAITING, (*of_new, *of_new, *of_old, most)
     failed = yield _FAILED, (*of_new, old.number, most)
-    decided = yield _DECIDED, (*of_new, new.group, new.group, DECIDED_SECONDS, most)
+    decided = yield _DECIDED, (*of_new, new.group, new.group, most)
     events = [Lost(row[0], row[1], row[2], WAITING) for row in waits]
     events += [Lost(None, row[0], row[1], row[2]) for row in failed]
     events += [Lost(row[0], row[1], row[2], DECIDED) for row in decided]

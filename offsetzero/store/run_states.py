@@ -1,7 +1,7 @@
 """Statuses of runs and steps, and every change of them that may be: one table, which the statements ask. Pure.
 
 docs/api.md shows the same table; a test compares. A terminal status is left in one way only: an operator sends the dead
-letter that failed it again.
+letter that failed it again, or has a generation of the group's projection read that has applied the event.
 """
 
 from collections.abc import Collection
@@ -43,7 +43,7 @@ class Change(Generic[S]):
     why: str
 
 
-_REDRIVEN = "an operator sends its dead letter again; audited"
+_REDRIVEN = "an operator sends its dead letter again, or has a generation read that has applied it; audited"
 _RUN_OPEN = (RunStatus.QUEUED, RunStatus.RUNNING)
 _STEP_OPEN = (StepStatus.QUEUED, StepStatus.RUNNING, StepStatus.WAITING)
 
