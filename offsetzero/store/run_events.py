@@ -1,4 +1,4 @@
-"""What became of runs, as numbered events: triggers write them in the transactions of the runs (migration 0020)."""
+"""What became of runs, as numbered events: triggers write them in the transactions of the runs (migration 0021)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
