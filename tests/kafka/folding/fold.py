@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-SPECIAL = {"open": 3, "discard": 3, "mended": 4, "stubborn": 3, "edit": 2, "stuck": 6}
+SPECIAL = {"open": 1, "discard": 1, "mended": 2, "stubborn": 1, "edit": 1, "stuck": 3}
 """How many events of each have a document of their own, for the smallest log."""
+TENANTS = 20
 DEAD = frozenset({"open", "discard", "mended", "stubborn", "edit"})
 
 
@@ -28,24 +29,28 @@ class Source:
     Args:
         seed: what is made follows from it.
         documents: how many ordinary ones there are.
+        tells: of one document of so many, all the special ones among them, events are published; see `shelf.py`.
+        trouble: the share of the uploads that have one.
     """
 
-    def __init__(self, seed: int, documents: int) -> None:
+    def __init__(self, seed: int, documents: int, tells: int = 1, trouble: float = 0.02) -> None:
         self._dice = random.Random(seed)
+        self._tells = tells
+        self._trouble = trouble
         self._documents = [self._id() for _ in range(documents)]
         self._made: list[Made] = []
         self.prefix = "n"
         """Of the names."""
 
     def ordinary(self, count: int, troubles: Sequence[str]) -> Iterator[Made]:
-        """Uploads, deletions and repeats; two of a hundred uploads have one of the troubles, and often a follower."""
+        """Uploads, deletions and repeats; some uploads have one of the troubles, and often a follower."""
         dice, follows = self._dice, None
         for _ in range(count):
             if self._made and dice.random() < 0.03:
                 yield dice.choice(self._made)
                 continue
             document = follows or dice.choice(self._documents)
-            trouble = dice.choice(troubles) if troubles and dice.random() < 0.02 else ""
+            trouble = dice.choice(troubles) if troubles and dice.random() < self._trouble else ""
             one = self._event(document, trouble, deletes=not trouble and dice.random() < 0.2)
             follows = document if trouble and dice.random() < 0.7 else None
             self._made.append(one)
@@ -62,13 +67,14 @@ class Source:
             ends = trouble == "open" if holds else trouble in ("mended", "stubborn", "edit")
             for _ in range(count * times):
                 document = self._id()
+                document = UUID(int=document.int - document.int % self._tells)
                 names = ["", trouble, *([] if ends else ["", ""])]
                 made.append([self._event(document, one) for one in names])
         return made
 
     def _event(self, document: UUID, trouble: str, *, deletes: bool = False) -> Made:
         name = None if deletes else f"{self.prefix}{len(self._made)}-{self._dice.randrange(10**9)} {trouble}".rstrip()
-        return Made(self._id(), document, f"tenant-{document.int % 20}", name, trouble)
+        return Made(self._id(), document, f"tenant-{document.int // self._tells % TENANTS}", name, trouble)
 
     def _id(self) -> UUID:
         return UUID(int=self._dice.getrandbits(128), version=4)
