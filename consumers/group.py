@@ -304,7 +304,8 @@ class ConsumerGroup:
 
     def policy(self, settings: Settings) -> RetryPolicy:
         """The retry tiers of this group."""
-        return self._policy or RetryPolicy.from_settings(settings.retry, self._attempts, in_order=self.transactional)
+        retry = settings.retry_of(self.name)
+        return self._policy or RetryPolicy.from_settings(retry, self._attempts, in_order=self.transactional)
 
     def concurrency(self, settings: Settings) -> int:
         """How many records one process handles at once."""

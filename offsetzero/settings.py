@@ -64,10 +64,13 @@ class KafkaSettings(_Section):
         return {"log_level": 5, **self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
+Delays = dict[TierName, Annotated[Seconds, Field(le=30 * 24 * 60 * 60)]]
+
+
 class RetrySettings(_Section):
     """What happens after a failure that is worth another try."""
 
-    delays: dict[TierName, Annotated[Seconds, Field(le=30 * 24 * 60 * 60)]] = {"retry-1m": 60.0, "retry-10m": 600.0}
+    delays: Delays = {"retry-1m": 60.0, "retry-10m": 600.0}
     """The tiers in order, seconds each, as a JSON object. A tier's name is the suffix of its topic."""
 
 
@@ -138,6 +141,15 @@ class WebhookSettings(_Section):
     """Seconds to open a connection."""
     total_timeout: Seconds = 15.0
     """Seconds for one delivery in all."""
+    delays: Delays = {
+        "retry-5s": 5.0,
+        "retry-5m": 300.0,
+        "retry-30m": 1_800.0,
+        "retry-2h": 7_200.0,
+        "retry-6h": 21_600.0,
+        "retry-13h": 46_800.0,
+    }
+    """The retry tiers of the group `notifier`, which has its own: a receiver may be away for most of a day."""
 
 
 class GroupSettings(_Section):
@@ -236,6 +248,10 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings
+
+    def retry_of(self, group: str) -> RetrySettings:
+        """The retry tiers of a group that declares none itself."""
+        return RetrySettings(delays=self.webhooks.delays) if group == "notifier" else self.retry
 
     @property
     def objects(self) -> str:

@@ -209,6 +209,7 @@ def settings(kafka_bootstrap: str, database_url: str, namespace: str, tmp_path: 
         database_url=database_url,
         kafka={"bootstrap_servers": kafka_bootstrap, "namespace": namespace},
         retry={"delays": {"retry-1m": 1.0, "retry-10m": 2.0}},
+        webhooks={"delays": {"retry-5s": 1.0, "retry-5m": 2.0}},
     )
     yield made
     client = AdminClient({"bootstrap.servers": kafka_bootstrap, "log_level": 0})

@@ -244,7 +244,7 @@ def of_group(settings: Settings, group: str, sources: Sequence[str], tiers: Sequ
         counts[name] = source.resolved(settings).partitions
     if len(set(counts.values())) != 1:
         raise TopicError(f"group {group}: its sources need one partition count, not {counts}")
-    names = list(settings.retry.delays) if tiers is None else tiers
+    names = list(settings.retry_of(group).delays) if tiers is None else tiers
     topics = group_topics(group, next(iter(counts.values())), names)
     return [topic.resolved(settings) for topic in topics]
 

@@ -14,9 +14,9 @@ from offsetzero.consumers.groups.webhooks import messages
 from offsetzero.consumers.groups.webhooks.sending import GONE, Attempt, send
 from offsetzero.retry.failures import Transient
 from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
-from offsetzero.store import webhooks
+from offsetzero.store import webhook_deliveries, webhooks
 from offsetzero.store.script import run
-from offsetzero.store.webhooks import Target
+from offsetzero.store.webhook_deliveries import Target
 
 RunEvent = RunSucceeded | RunFailed | RunCancelled
 _NAMED = 5  # receivers in the text of a failure; GET /webhooks shows each
@@ -80,11 +80,11 @@ def _attempt(end: Attempt | BaseException) -> Attempt:
 
 def _owed(event: RunEvent, ctx: Context, message_id: str) -> list[Target]:
     with ctx.pool.connection() as connection:
-        return run(connection, webhooks.owed(event.tenant_id, event.event_type, message_id, ctx.generation))
+        return run(connection, webhook_deliveries.owed(event.tenant_id, event.event_type, message_id, ctx.generation))
 
 
 async def _deliver(target: Target, event: RunEvent, ctx: Context, message_id: str, body: str) -> Attempt:
-    attempt = await send(target.url, target.secret, message_id, body, ctx.settings.webhooks)
+    attempt = await send(target.url, target.secrets, message_id, body, ctx.settings.webhooks)
     await asyncio.to_thread(_record, target, event, ctx, message_id, attempt)
     told = {"webhook_id": str(target.id), "status": attempt.status_code, "error": attempt.error}
     if attempt.delivered:
@@ -98,7 +98,7 @@ def _record(target: Target, event: RunEvent, ctx: Context, message_id: str, atte
     with ctx.pool.connection() as connection:
         run(
             connection,
-            webhooks.record(
+            webhook_deliveries.record(
                 target.id,
                 message_id,
                 event.event_type,
@@ -106,6 +106,7 @@ def _record(target: Target, event: RunEvent, ctx: Context, message_id: str, atte
                 status_code=attempt.status_code,
                 error=attempt.error,
                 generation=ctx.generation,
+                seconds=attempt.seconds,
             ),
         )
         if attempt.status_code == GONE:

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
-from offsetzero.api import models
+from offsetzero.api import models, webhook_models
 
 MEDIA_TYPE = "application/problem+json"
 Responses = dict[int | str, dict[str, Any]]
@@ -104,5 +104,6 @@ class DescribedApi(FastAPI):
                 item[method]["responses"] |= refused
         for name, schema in schemas.items():
             if "examples" in schema:  # the framework leaves out what is null, and clients must see that it may be
-                schema["examples"] = getattr(models, name).model_config["json_schema_extra"]["examples"]
+                model = getattr(models, name, None) or getattr(webhook_models, name)
+                schema["examples"] = model.model_config["json_schema_extra"]["examples"]
         return document

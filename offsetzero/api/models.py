@@ -1,41 +1,41 @@
 """The shapes of answers and requests."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
 from offsetzero.store.run_states import RunStatus, StepStatus
 
 _DOCUMENT, _RUN = "01981f4e-5d3a-7c11-9b52-3f0f6a1c2d4e", "01981f4e-5d3b-7f60-8a1d-51c2b7e09a33"
-_WEBHOOK = "01981f50-02c7-7a44-b0de-9c4f1e7d8812"
-_AT = "2026-01-31T12:00:00.250000Z"
+AT = "2026-01-31T12:00:00.250000Z"
 
 
-def _like(**example: Any) -> ConfigDict:
+def like(**example: Any) -> ConfigDict:
     """An answer that is read off an object, with an example for the OpenAPI document."""
     examples: JsonDict = {"examples": [example]}
     return ConfigDict(from_attributes=True, json_schema_extra=examples)
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
+    """An answer that is read off an object."""
+
     model_config = ConfigDict(from_attributes=True)
 
 
-class IntakeAnswer(_Answer):
+class IntakeAnswer(Answer):
     """Where an uploaded document stands."""
 
-    model_config = _like(document_id=_DOCUMENT, run_id=_RUN, status="queued")
+    model_config = like(document_id=_DOCUMENT, run_id=_RUN, status="queued")
 
     document_id: UUID
     run_id: UUID
     status: RunStatus
 
 
-class SummaryDetails(_Answer):
+class SummaryDetails(Answer):
     """How a summary was made."""
 
     model: str
@@ -44,18 +44,18 @@ class SummaryDetails(_Answer):
     created_at: datetime
 
 
-class DocumentAnswer(_Answer):
+class DocumentAnswer(Answer):
     """A document; `summary` is null until there is one."""
 
-    model_config = _like(
+    model_config = like(
         document_id=_DOCUMENT,
         name="policy.pdf",
         content_type="application/pdf",
         size_bytes=2513,
         sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-        uploaded_at=_AT,
+        uploaded_at=AT,
         summary="Travel must be approved by the line manager before it is booked.",
-        summary_details={"model": "local", "input_tokens": None, "output_tokens": None, "created_at": _AT},
+        summary_details={"model": "local", "input_tokens": None, "output_tokens": None, "created_at": AT},
     )
 
     document_id: UUID
@@ -68,7 +68,7 @@ class DocumentAnswer(_Answer):
     summary_details: SummaryDetails | None
 
 
-class ListedAnswer(_Answer):
+class ListedAnswer(Answer):
     """A document of the catalogue."""
 
     document_id: UUID
@@ -78,10 +78,10 @@ class ListedAnswer(_Answer):
     uploaded_at: datetime
 
 
-class CatalogueAnswer(_Answer):
+class CatalogueAnswer(Answer):
     """What a tenant has. `next` is the `before` of the next page, null on the last one."""
 
-    model_config = _like(
+    model_config = like(
         count=1,
         size_bytes=2513,
         documents=[
@@ -90,7 +90,7 @@ class CatalogueAnswer(_Answer):
                 "name": "policy.pdf",
                 "content_type": "application/pdf",
                 "size_bytes": 2513,
-                "uploaded_at": _AT,
+                "uploaded_at": AT,
             }
         ],
         next=None,
@@ -102,7 +102,7 @@ class CatalogueAnswer(_Answer):
     next: UUID | None
 
 
-class StepAnswer(_Answer):
+class StepAnswer(Answer):
     """One group's part of a run."""
 
     step: str
@@ -119,16 +119,16 @@ class StepAnswer(_Answer):
     output_tokens: int | None
 
 
-class RunAnswer(_Answer):
+class RunAnswer(Answer):
     """A run of the pipeline on one document. `due` of a step is when its next attempt may start."""
 
-    model_config = _like(
+    model_config = like(
         run_id=_RUN,
         document_id=_DOCUMENT,
         document_name="policy.pdf",
         status="running",
-        created_at=_AT,
-        started_at=_AT,
+        created_at=AT,
+        started_at=AT,
         finished_at=None,
         steps=[
             {
@@ -140,7 +140,7 @@ class RunAnswer(_Answer):
                 "detail": "The endpoint that summarises answered 503.",
                 "warning": None,
                 "due": "2026-01-31T12:01:02Z",
-                "started_at": _AT,
+                "started_at": AT,
                 "finished_at": None,
                 "input_tokens": 812,
                 "output_tokens": 0,
@@ -158,7 +158,7 @@ class RunAnswer(_Answer):
     steps: list[StepAnswer]
 
 
-class RunEventAnswer(_Answer):
+class RunEventAnswer(Answer):
     """A change of a run: what the event `run` of its stream has as data. That of `step` is a step."""
 
     run_id: UUID
@@ -169,14 +169,14 @@ class RunEventAnswer(_Answer):
     finished_at: datetime | None
 
 
-class RunsAnswer(_Answer):
+class RunsAnswer(Answer):
     """A page of runs, newest first. `next` is the `before` of the next page."""
 
     runs: list[RunAnswer]
     next: UUID | None
 
 
-class HitAnswer(_Answer):
+class HitAnswer(Answer):
     """A document that matches; `snippet` is HTML with the hits in `<mark>`."""
 
     document_id: UUID
@@ -186,10 +186,10 @@ class HitAnswer(_Answer):
     snippet: str
 
 
-class SearchAnswer(_Answer):
+class SearchAnswer(Answer):
     """Hits, best first."""
 
-    model_config = _like(
+    model_config = like(
         query="travel",
         hits=[
             {
@@ -204,78 +204,3 @@ class SearchAnswer(_Answer):
 
     query: str
     hits: list[HitAnswer]
-
-
-class WebhookRequest(BaseModel):
-    """Where to send which events."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"url": "https://receiver.example/hook", "event_types": ["run.succeeded", "run.failed"]}]
-        },
-    )
-
-    url: Annotated[str, Field(min_length=1, max_length=2048)]
-    event_types: Annotated[list[str], Field(min_length=1, max_length=len(EVENT_TYPES))] = list(EVENT_TYPES)
-
-
-class DeliveryAnswer(_Answer):
-    """The newest attempt to deliver a message. `attempts` counts those of this message, `message_id` is its
-    `webhook-id`; `status_code` is null when there was no answer, and `error` says why it is no delivery."""
-
-    at: datetime
-    message_id: str
-    event_type: str
-    attempts: int
-    delivered: bool
-    status_code: int | None
-    error: str | None
-
-
-_SUBSCRIPTION = {
-    "id": _WEBHOOK,
-    "url": "https://receiver.example/hook",
-    "event_types": ["run.succeeded", "run.failed"],
-    "created_at": _AT,
-    "disabled_at": None,
-    "last_delivery": {
-        "at": _AT,
-        "message_id": "msg_b77fe6d1594b59d998b89ea3c8aa4792",
-        "event_type": "run.failed",
-        "attempts": 2,
-        "delivered": False,
-        "status_code": 503,
-        "error": "the receiver answered 503",
-    },
-}
-
-
-class WebhookAnswer(_Answer):
-    """A subscription. `disabled_at` is set once its receiver has answered 410 Gone; `last_delivery` is null until
-    something was sent."""
-
-    model_config = _like(**_SUBSCRIPTION)
-
-    id: UUID
-    url: str
-    event_types: list[str]
-    created_at: datetime
-    disabled_at: datetime | None
-    last_delivery: DeliveryAnswer | None
-
-
-class NewWebhookAnswer(WebhookAnswer):
-    """A new subscription with the secret that verifies its messages: it is shown only this once."""
-
-    model_config = _like(
-        **{**_SUBSCRIPTION, "last_delivery": None, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw…"}
-    )
-
-    secret: str
-
-
-class WebhooksAnswer(_Answer):
-    """A tenant's subscriptions, oldest first."""
-
-    webhooks: list[WebhookAnswer]

@@ -65,10 +65,12 @@ class Receiver:
         Returns:
             The HTTP status of the answer.
         """
-        from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+        from standardwebhooks.webhooks import WebhookVerificationError
+
+        from offsetzero.consumers.groups.webhooks import signing
 
         try:
-            Webhook(self.secret).verify(body, headers)
+            signing.verify(self.secret, body, headers)
             message = json.loads(body)
             item = Received(headers["webhook-id"], str(message["type"]), message["data"])
         except (WebhookVerificationError, ValueError, KeyError, TypeError) as error:

@@ -513,7 +513,9 @@ webhooks = Table(
     Column("secret", Text, nullable=False),
     Column("event_types", ARRAY(Text), nullable=False),
     Column("created_at", _Time, nullable=False, server_default=_NOW),
-    Column("disabled_at", _Time),  # the receiver answered 410: it wants no more
+    Column("disabled_at", _Time),  # the receiver answered 410: it wants no more; or the tenant has said so
+    Column("previous_secret", Text),  # signs too, until `previous_until`
+    Column("previous_until", _Time),
     Index("ix_webhooks_tenant_id", "tenant_id"),
 )
 
@@ -538,4 +540,26 @@ webhook_deliveries = Table(
     Column("generation", Integer, nullable=False, server_default=text("1")),
     PrimaryKeyConstraint("webhook_id", "message_id", "generation"),
     Index("ix_webhook_deliveries_webhook_id_attempted_at", "webhook_id", "attempted_at"),
+)
+
+# The log of attempts, for tenants. Ids are UUIDs of version 7, and with them in the order of time.
+webhook_attempts = Table(
+    "webhook_attempts",
+    metadata,
+    Column(
+        "webhook_id",
+        Uuid,
+        ForeignKey("webhooks.id", ondelete="CASCADE", name="fk_webhook_attempts_webhook_id"),
+        nullable=False,
+    ),
+    Column("id", Uuid, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    Column("duration_ms", Integer, nullable=False),
+    Column("delivered", Boolean, nullable=False),
+    Column("status_code", Integer),
+    Column("error", Text),
+    PrimaryKeyConstraint("webhook_id", "id"),
 )

@@ -1,4 +1,4 @@
-"""Subscriptions of tenants to events, and what was delivered to each."""
+"""Subscriptions of tenants to events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,26 +24,21 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Where a tenant wants which events, and how the last delivery went."""
+    """Where a tenant wants which events, and how the last delivery went. Until `previous_secret_until` messages are
+    signed with the secret before this one, too."""
 
     id: UUID
     url: str
     event_types: list[str]
     created_at: datetime
     disabled_at: datetime | None
+    previous_secret_until: datetime | None
     last_delivery: Delivery | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A subscription that a message is still owed to."""
-
-    id: UUID
-    url: str
-    secret: str
-
-
-_COLUMNS = "id, url, event_types, created_at, disabled_at"
+_COLUMNS = (
+    "id, url, event_types, created_at, disabled_at, CASE WHEN previous_until > now() THEN previous_until END AS until"
+)
 _LAST = (
     f"SELECT {_COLUMNS}, d.* FROM webhooks LEFT JOIN LATERAL ("  # noqa: S608
     "SELECT attempted_at, message_id, event_type, attempts, delivered_at IS NOT NULL AS delivered, status_code, error "
@@ -86,18 +81,6 @@ def delete(tenant_id: str, webhook_id: UUID) -> Script[bool]:
     return bool(rows)
 
 
-def owed(tenant_id: str, event_type: str, message_id: str, generation: int = 1) -> Script[list[Target]]:
-    """The subscriptions that a message was not delivered to yet, in a generation of the notifier."""
-    rows = yield (
-        "SELECT w.id, w.url, w.secret FROM webhooks w "
-        "LEFT JOIN webhook_deliveries d ON d.webhook_id = w.id AND d.message_id = %s AND d.generation = %s "
-        "WHERE w.tenant_id = %s AND %s = ANY (w.event_types) AND w.disabled_at IS NULL "
-        "AND d.delivered_at IS NULL ORDER BY w.id",
-        (message_id, generation, tenant_id, event_type),
-    )
-    return [Target(*row) for row in rows]
-
-
 def would_go(messages: Mapping[tuple[str, str], int]) -> Script[tuple[int, int]]:
     """How many deliveries so many messages are, and to how many subscriptions, as these are now.
 
@@ -113,26 +96,37 @@ def would_go(messages: Mapping[tuple[str, str], int]) -> Script[tuple[int, int]]
     return int(rows[0][0]), int(rows[0][1])
 
 
-def record(
+def change(
+    tenant_id: str,
     webhook_id: UUID,
-    message_id: str,
-    event_type: str,
     *,
-    delivered: bool,
-    status_code: int | None,
-    error: str | None,
-    generation: int = 1,
-) -> Script[None]:
-    """Note an attempt. One that was delivered stays delivered; a subscription that is gone is no error."""
+    url: str | None = None,
+    event_types: Sequence[str] | None = None,
+    enabled: bool | None = None,
+) -> Script[Subscription | None]:
+    """Change what is not None of a tenant's subscription; None when there is none."""
     yield (
-        "INSERT INTO webhook_deliveries AS d "
-        "(webhook_id, message_id, generation, event_type, attempts, status_code, error, delivered_at) "
-        "SELECT id, %s, %s, %s, 1, %s, %s, CASE WHEN %s THEN now() END FROM webhooks WHERE id = %s "
-        "ON CONFLICT (webhook_id, message_id, generation) DO UPDATE SET attempts = d.attempts + 1, "
-        "status_code = excluded.status_code, error = excluded.error, attempted_at = now(), "
-        "delivered_at = coalesce(d.delivered_at, excluded.delivered_at)",
-        (message_id, generation, event_type, status_code, error, delivered, webhook_id),
+        "UPDATE webhooks SET url = coalesce(%s, url), event_types = coalesce(%s, event_types), disabled_at = CASE "
+        "WHEN %s THEN NULL WHEN NOT %s THEN coalesce(disabled_at, now()) ELSE disabled_at END "
+        "WHERE id = %s AND tenant_id = %s",
+        (url, None if event_types is None else list(event_types), enabled, enabled, webhook_id, tenant_id),
     )
+    return (yield from find(tenant_id, webhook_id))
+
+
+def rotate(tenant_id: str, webhook_id: UUID, secret: str, keep_seconds: float) -> Script[Subscription | None]:
+    """Give a tenant's subscription another secret. None when there is none.
+
+    Args:
+        secret: the new one.
+        keep_seconds: for how long the one before it lives on; one before that ends now.
+    """
+    yield (
+        "UPDATE webhooks SET secret = %s, previous_secret = CASE WHEN %s > 0 THEN secret END, "
+        "previous_until = CASE WHEN %s > 0 THEN now() + make_interval(secs => %s) END WHERE id = %s AND tenant_id = %s",
+        (secret, keep_seconds, keep_seconds, keep_seconds, webhook_id, tenant_id),
+    )
+    return (yield from find(tenant_id, webhook_id))
 
 
 def disable(webhook_id: UUID) -> Script[None]:
@@ -144,6 +138,6 @@ def disable(webhook_id: UUID) -> Script[None]:
 
 
 def _subscription(row: tuple[Any, ...]) -> Subscription:
-    webhook_id, url, event_types, created_at, disabled_at, *last = row
+    webhook_id, url, event_types, created_at, disabled_at, until, *last = row
     delivery = None if last[0] is None else Delivery(*last)
-    return Subscription(webhook_id, url, event_types, created_at, disabled_at, delivery)
+    return Subscription(webhook_id, url, event_types, created_at, disabled_at, until, delivery)

@@ -32,6 +32,7 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
         "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
         "OFFSETZERO_KAFKA__NAMESPACE": settings.kafka.namespace,
         "OFFSETZERO_RETRY__DELAYS": json.dumps(settings.retry.delays),
+        "OFFSETZERO_WEBHOOKS__DELAYS": json.dumps(settings.webhooks.delays),
         **more,
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running_api import Api, running
 
-from offsetzero.api import described, models
+from offsetzero.api import described, models, webhook_models
 from offsetzero.api.app import create_app
 from offsetzero.settings import Settings
 
@@ -36,7 +36,8 @@ def _codes(operation: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
 def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str, operation: dict[str, Any]) -> None:
-    assert re.fullmatch(r"(get|list|create|delete|upload|search|cancel|reindex)_[a-z]+", operation["operationId"])
+    kinds = "get|list|create|update|delete|upload|search|cancel|reindex|rotate|test"
+    assert re.fullmatch(rf"({kinds})_[a-z]+", operation["operationId"])
     assert operation["summary"]
     assert operation["security"]
     assert {"key-needed", "key-unknown", "database-unavailable"} <= _codes(operation)
@@ -49,7 +50,7 @@ def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str
 
 def test_names_are_used_once_and_every_reference_leads_somewhere() -> None:
     names = [parameter.values[2]["operationId"] for parameter in OPERATIONS]
-    assert len(set(names)) == len(names) == 15
+    assert len(set(names)) == len(names) == 19
     schemas = DOCUMENT["components"]["schemas"]
     assert "HTTPValidationError" not in schemas
     references = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
@@ -64,9 +65,11 @@ def test_names_are_used_once_and_every_reference_leads_somewhere() -> None:
         models.DocumentAnswer,
         models.RunAnswer,
         models.SearchAnswer,
-        models.WebhookRequest,
-        models.WebhookAnswer,
-        models.NewWebhookAnswer,
+        webhook_models.WebhookRequest,
+        webhook_models.WebhookAnswer,
+        webhook_models.NewWebhookAnswer,
+        webhook_models.RotationRequest,
+        webhook_models.AttemptAnswer,
     ],
 )
 def test_an_example_is_an_answer_that_could_be(model: Any) -> None:
@@ -131,6 +134,16 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("get", "/search", {}, "invalid-request"),
     ("get", f"/webhooks{ONE}", {}, "not-found"),
     ("delete", f"/webhooks{ONE}", {}, "not-found"),
+    ("get", f"/webhooks{ONE}/deliveries", {}, "not-found"),
+    ("get", f"/webhooks{ONE}/deliveries?before=odd", {}, "invalid-request"),
+    ("post", f"/webhooks{ONE}/test", {}, "not-found"),
+    ("post", f"/webhooks{ONE}/secret", {}, "not-found"),
+    ("post", f"/webhooks{ONE}/secret", {"json": {"keep_seconds": -1}}, "invalid-request"),
+    ("post", f"/webhooks{ONE}/secret", {"content": b"{", "headers": JSON}, "malformed-body"),
+    ("patch", f"/webhooks{ONE}", {"json": {}}, "not-found"),
+    ("patch", f"/webhooks{ONE}", {"json": {"url": "http://127.0.0.1/"}}, "url-refused"),
+    ("patch", f"/webhooks{ONE}", {"json": {"event_types": ["x"]}}, "unknown-event-type"),
+    ("patch", f"/webhooks{ONE}", {"json": {"enabled": "perhaps"}}, "invalid-request"),
     ("post", "/webhooks", {"json": {"url": "http://127.0.0.1/"}}, "url-refused"),
     ("post", "/webhooks", {"json": {"url": "https://a.example", "event_types": ["x"]}}, "unknown-event-type"),
     ("post", "/webhooks", {"json": {}}, "invalid-request"),

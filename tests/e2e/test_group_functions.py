@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,12 +15,16 @@ from local_http import Received, Reply, serve
 from standardwebhooks.webhooks import Webhook
 
 from offsetzero.consumers.groups import indexer, notifier, summariser
+from offsetzero.consumers.groups.webhooks import sending
 from offsetzero.retry.failures import Permanent, Poison, Transient
+from offsetzero.retry.policy import JITTER
 from offsetzero.schemas.runs import RunFailed
 from offsetzero.settings import Settings
 from offsetzero.store import webhooks
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import run
+from offsetzero.topics import catalogue
+from support import ManualClock
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -195,6 +200,36 @@ def test_a_retry_goes_only_to_those_not_reached_with_the_same_id(desk: Desk) -> 
     assert desk.rows("SELECT attempts, status_code, error FROM webhook_deliveries ORDER BY attempts") == [
         (1, 200, None),
         (2, 200, None),
+    ]
+
+
+def test_each_attempt_has_the_time_of_its_own_and_is_in_the_log(desk: Desk) -> None:
+    clock = ManualClock(datetime.now(UTC))
+    with serve(lambda _received: Reply(503)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sending, "SYSTEM", clock)
+        _subscribe(desk, server.url)
+        for _ in range(2):
+            with pytest.raises(Transient):
+                _notify(desk)
+            clock.advance(100)
+    first, second = (int(received.headers["webhook-timestamp"]) for received in server.received)
+    assert second == first + 100
+    for received in server.received:
+        Webhook(SECRET).verify(received.body.decode(), dict(received.headers))
+    assert desk.rows("SELECT attempt, status_code, delivered FROM webhook_attempts ORDER BY id") == [
+        (1, 503, False),
+        (2, 503, False),
+    ]
+
+
+def test_a_receiver_may_be_away_for_most_of_a_day() -> None:
+    tiers = notifier.group.policy(Settings()).tiers
+    most = sum(tier.delay * (1 + JITTER) for tier in tiers)
+    assert 20 * 3600 < most <= 24 * 3600
+    assert [topic.name for topic in catalogue.of_group(Settings(), "notifier", ["runs"])] == [
+        *(f"notifier.{tier.name}" for tier in tiers),
+        "notifier.redrive",
+        "notifier.dlq",
     ]
 
 

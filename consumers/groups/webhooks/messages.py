@@ -10,6 +10,8 @@ from offsetzero.schemas.metadata import Metadata
 
 EVENT_TYPES = ("run.succeeded", "run.failed", "run.cancelled")
 """The events that can be subscribed to."""
+TEST = "webhook.test"
+"""The type of a message that a tenant has sent to try a subscription."""
 
 
 def message_id(meta: Metadata) -> str:
@@ -23,8 +25,17 @@ def payload(event: Event, at: datetime) -> str:
 
     Times have one form, whatever zone the event has them in: `2026-01-31T12:00:00.250000Z`.
     """
+    return _body(event.event_type, at, event.model_dump())
+
+
+def test_payload(webhook_id: uuid.UUID, at: datetime) -> str:
+    """The body of a message that tries a subscription."""
+    return _body(TEST, at, {"webhook_id": webhook_id})
+
+
+def _body(kind: str, at: datetime, data: dict[str, Any]) -> str:
     return json.dumps(
-        {"type": event.event_type, "timestamp": at, "data": event.model_dump()},
+        {"type": kind, "timestamp": at, "data": data},
         ensure_ascii=False,
         separators=(",", ":"),
         default=_text,

@@ -2,15 +2,15 @@
 
 import asyncio
 import ssl
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 
 import httpx
-from standardwebhooks.webhooks import Webhook
 
-from offsetzero.consumers.groups.webhooks import targets
+from offsetzero.clock import SYSTEM
+from offsetzero.consumers.groups.webhooks import signing, targets
 from offsetzero.retry.classify import of_status
 from offsetzero.settings import WebhookSettings
 
@@ -19,12 +19,13 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How an attempt went. `refused` will not go better a second time."""
+    """How an attempt went, and how many seconds it took. `refused` will not go better a second time."""
 
     status_code: int | None = None
     error: str | None = None
     refused: bool = False
     retry_after: float | None = None
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def delivered(self) -> bool:
@@ -32,18 +33,24 @@ class Attempt:
         return self.status_code is not None and 200 <= self.status_code < 300
 
 
-async def send(url: str, secret: str, message_id: str, body: str, settings: WebhookSettings) -> Attempt:
+async def send(url: str, secrets: Sequence[str], message_id: str, body: str, settings: WebhookSettings) -> Attempt:
     """Sign a message and send it. Nothing that the receiver does makes this raise; redirects are not followed.
 
     Args:
         url: as the tenant gave it; it is checked again, because names change their addresses.
-        secret: `whsec_…`.
+        secrets: `whsec_…`, each that is live.
         message_id: the same in every attempt.
     """
+    begun = SYSTEM.monotonic()
+    attempt = await _attempt(url, secrets, message_id, body, settings)
+    return replace(attempt, seconds=SYSTEM.monotonic() - begun)
+
+
+async def _attempt(url: str, secrets: Sequence[str], message_id: str, body: str, settings: WebhookSettings) -> Attempt:
     try:
         async with asyncio.timeout(settings.total_timeout):
             target = await targets.resolve(url, allow_private=settings.allow_private_targets)
-            return await _post(target, secret, message_id, body, settings)
+            return await _post(target, secrets, message_id, body, settings)
     except targets.TargetRefused as error:
         return Attempt(error=str(error), refused=True)
     except TimeoutError:
@@ -52,15 +59,14 @@ async def send(url: str, secret: str, message_id: str, body: str, settings: Webh
         return Attempt(error=f"{type(error).__name__}: {error}"[:300])
 
 
-async def _post(target: targets.Target, secret: str, message_id: str, body: str, settings: WebhookSettings) -> Attempt:
-    now = datetime.now(UTC)
+async def _post(
+    target: targets.Target, secrets: Sequence[str], message_id: str, body: str, settings: WebhookSettings
+) -> Attempt:
     headers = {
         "Host": target.host_header,
         "Content-Type": "application/json; charset=utf-8",
         "User-Agent": _user_agent(),
-        "webhook-id": message_id,
-        "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": Webhook(secret).sign(message_id, now, body),
+        **signing.headers(secrets, message_id, SYSTEM.now(), body),
     }
     timeout = httpx.Timeout(settings.total_timeout, connect=settings.connect_timeout)
     # A proxy of the environment would resolve the name again: it is not used.

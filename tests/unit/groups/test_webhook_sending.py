@@ -30,7 +30,7 @@ ALLOWED = WebhookSettings(allow_private_targets=True, connect_timeout=1.0, total
 
 
 def _send(url: str, settings: WebhookSettings = ALLOWED, body: str = '{"type":"run.succeeded"}') -> Attempt:
-    return asyncio.run(sending.send(url, SECRET, "msg_1", body, settings))
+    return asyncio.run(sending.send(url, (SECRET,), "msg_1", body, settings))
 
 
 def test_a_receiver_can_verify_what_it_gets() -> None:

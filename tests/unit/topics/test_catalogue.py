@@ -28,11 +28,9 @@ def test_a_group_reads_both_lanes_of_its_event_types() -> None:
 
 def test_all_declared_topics_of_the_design_are_there() -> None:
     names = {topic.name for topic in catalogue.declared(Settings())}
-    groups = {
-        f"{group}.{suffix}"
-        for group in ("indexer", "summariser", "notifier")
-        for suffix in ("retry-1m", "retry-10m", "redrive", "dlq")
-    }
+    tiers = dict.fromkeys(("indexer", "summariser"), ("retry-1m", "retry-10m"))
+    tiers["notifier"] = ("retry-5s", "retry-5m", "retry-30m", "retry-2h", "retry-6h", "retry-13h")
+    groups = {f"{group}.{suffix}" for group in tiers for suffix in (*tiers[group], "redrive", "dlq")}
     assert names == {"control", "documents", "documents.bulk", "runs", "schemas", "usage.changelog"} | groups
 
 

@@ -87,9 +87,9 @@ def test_the_sources_of_a_group_have_one_partition_count() -> None:
 
 
 def test_a_retry_topic_has_its_sources_partition_count() -> None:
-    plan = make_plan(_changed("notifier.retry-10m", partitions=3), {}, INTENT)
+    plan = make_plan(_changed("notifier.retry-13h", partitions=3), {}, INTENT)
     (refusal,) = plan.refusals
-    assert "notifier.retry-10m: has 3 partitions, but the sources of notifier have 6" in refusal
+    assert "notifier.retry-13h: has 3 partitions, but the sources of notifier have 6" in refusal
 
 
 def test_partitions_are_never_taken_away() -> None:
@@ -111,7 +111,7 @@ GROWN = [replace(topic, partitions=8) if topic.partitions == 6 else topic for to
 
 def test_adding_partitions_needs_permission() -> None:
     plan = make_plan(GROWN, EXISTING, INTENT)
-    assert len(plan.refusals) == len(plan.actions) == 16
+    assert len(plan.refusals) == len(plan.actions) == 20
     assert all("--allow-rekey" in refusal for refusal in plan.refusals)
 
 
@@ -123,10 +123,10 @@ def test_adding_partitions_with_permission_begins_with_the_retry_topics() -> Non
 
 
 def test_adding_partitions_waits_until_the_retry_topics_are_drained() -> None:
-    intent = replace(INTENT, allow_rekey=True, waiting={"notifier.retry-1m": 2, "notifier.dlq": 9, "runs": 5})
+    intent = replace(INTENT, allow_rekey=True, waiting={"notifier.retry-5s": 2, "notifier.dlq": 9, "runs": 5})
     plan = make_plan(GROWN, EXISTING, intent)
-    assert sorted(refusal.split(":")[0] for refusal in plan.refusals) == ["notifier.retry-1m", "runs"]
-    assert all("2 records wait in notifier.retry-1m" in refusal for refusal in plan.refusals)
+    assert sorted(refusal.split(":")[0] for refusal in plan.refusals) == ["notifier.retry-5s", "runs"]
+    assert all("2 records wait in notifier.retry-5s" in refusal for refusal in plan.refusals)
 
 
 def test_every_retry_kind_of_the_catalogue_passes_its_own_rules() -> None:
