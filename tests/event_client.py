@@ -43,7 +43,13 @@ def _headers(last: int | str | None) -> dict[str, str]:
     return {} if last is None else {"Last-Event-ID": str(last)}
 
 
+class Busy(Exception):
+    """The server has said to come later."""
+
+
 def _check(answer: httpx.Response) -> None:
+    if answer.status_code == 503:
+        raise Busy(answer.headers["retry-after"])
     assert answer.status_code in (200, 204), answer.status_code
     if answer.status_code == 200:
         assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"

@@ -15,7 +15,7 @@ from offsetzero import logs
 
 HEARTBEAT_SECONDS = 15.0
 """Of silence, until a comment shows that the stream lives: proxies close what is silent, and dead clients are found."""
-SEND_SECONDS = 30.0
+SEND_SECONDS = 25.0
 """That a client may take to read what was sent, before it is given up: with the heartbeat, within 45 s."""
 COMMENT = b":\n\n"
 

@@ -13,7 +13,7 @@ from offsetzero import logs, metrics
 from offsetzero.embedded import ports
 from offsetzero.settings import Settings, load
 
-SILENT_MS = 30_000  # a client that takes nothing for so long is dead; with a comment each 15 s it is found in 45 s
+SILENT_MS = 25_000  # a client that takes nothing for so long is dead; with a comment each 15 s it is found within 45 s
 
 
 def api(
