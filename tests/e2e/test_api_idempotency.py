@@ -199,6 +199,33 @@ def test_what_was_not_executed_leaves_the_key(api: Api) -> None:
     assert taken.status_code == 202
     assert "idempotent-replayed" not in taken.headers
 
+    folder.rename(away := folder.with_name("away"))
+    folder.write_text("not a folder")
+    force = {"params": {"force": "true"}}  # the object is put in the middle of the transaction
+    assert _upload(api.client, "key-2", **force).status_code == 503
+    folder.unlink()
+    away.rename(folder)
+    again = _upload(api.client, "key-2", **force)
+    assert again.status_code == 202
+    assert again.json()["run_id"] != taken.json()["run_id"]
+    assert "idempotent-replayed" not in again.headers
+
+
+def test_an_answer_is_kept_if_and_only_if_its_effect_is(api: Api) -> None:
+    with _connect(api) as connection:
+        connection.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$;"
+            "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        assert _upload(api.client, "key").status_code == 500, "it is found out by COMMIT alone"
+        assert api.rows("SELECT 1 FROM idempotency_keys UNION ALL SELECT 1 FROM runs") == []
+        connection.execute("DROP TRIGGER at_commit ON outbox")
+    taken = _upload(api.client, "key")
+    assert taken.status_code == 202
+    assert "idempotent-replayed" not in taken.headers
+    assert api.rows("SELECT count(*) FROM runs") == [(1,)]
+
 
 def test_an_answer_is_kept_for_a_day(api: Api) -> None:
     first = _subscribe(api.client, "key")
