@@ -183,9 +183,14 @@ PROVIDER_BUSY = Gauge("offsetzero_provider_running_calls", "Calls that run now, 
 
 # --- outbox ----------------------------------------------------------------------------------------
 OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
-OUTBOX_AGE = Gauge("offsetzero_outbox_oldest_seconds", "Age of the oldest outbox row that is not published, seconds")
+OUTBOX_PARKED = Gauge("offsetzero_outbox_parked", "Outbox rows that cannot be published, and wait for an operator")
+OUTBOX_AGE = Gauge(
+    "offsetzero_outbox_oldest_seconds",
+    "Age of the oldest outbox row that waits for the relay, and no operator, seconds",
+)
+OUTBOX_SHARDS = Gauge("offsetzero_outbox_shards", "Shards of the outbox that this relay publishes")
 OUTBOX_PUBLISHED = Counter("offsetzero_outbox_published", "Outbox rows published", ["topic"])
-OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Outbox rows that the broker refused", ["topic"])
+OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Times that an outbox row could not be published", ["topic"])
 
 # --- HTTP ------------------------------------------------------------------------------------------
 HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])

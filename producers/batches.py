@@ -1,47 +1,46 @@
-"""Sends claimed outbox rows: many keys at once, of each key one after the other, and holds back refused keys."""
+"""Sends claimed outbox rows: many keys at once, of each key one after the other, none after one that was refused."""
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-from uuid import UUID
+from typing import NamedTuple, cast
 
 from confluent_kafka import KafkaError
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
-from offsetzero.errors import PublishError
+from offsetzero.errors import OffsetzeroError, PublishError
 from offsetzero.producers.delivery import PASSING, Delivery
 from offsetzero.producers.log import LogProducer
-from offsetzero.producers.outbox import SCHEMA_HEADER
+from offsetzero.producers.rows import Row, ready
 from offsetzero.producers.schema_publisher import SchemaPublisher
-from offsetzero.schemas.cloudevents import Headers
-from offsetzero.schemas.codec import fingerprint_of
+from offsetzero.schemas.codec import Codec
+from offsetzero.settings import Settings
 from offsetzero.topics.names import Names
 
 _log = logs.get(__name__)
 
-_ANSWER_SECONDS = 60.0
+_WAVE_SECONDS = 1.0
+_SEND_SECONDS = 0.1
+_MAX_LATE = 1_000
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 MAX_BLOCKED = 10_000
+# The same row would be refused again.
+_FOR_GOOD = frozenset(
+    str(KafkaError(code).name())
+    for code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD)
+)
 # Not this row's fault: every row would fail now.
 _AWAY = frozenset(str(KafkaError(code).name()) for code in PASSING | {KafkaError._FATAL})
 
 
-class Row(NamedTuple):
-    """One outbox row, as it is claimed. `topic` is our name."""
+class Refused(NamedTuple):
+    """A row that was not published. `park`: the same row will never be, whoever tries."""
 
-    id: UUID
-    key: str | None
-    topic: str
-    payload: bytes | None
-    headers: Mapping[str, str]
-
-    @property
-    def lane(self) -> str:
-        """Rows of one lane are published in order; a row without key has a lane of its own."""
-        return f"{self.topic}\n{self.key if self.key is not None else self.id}"
+    row: Row
+    error: str
+    park: bool
 
 
 @dataclass(slots=True)
@@ -49,6 +48,7 @@ class Sent:
     """What became of claimed rows. `away` is set when the broker as a whole does not answer."""
 
     published: list[Row] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
     away: PublishError | None = None
 
 
@@ -85,65 +85,119 @@ class Sender:
 
     A lane has one record on its way at a time: a refused record must not be overtaken by its successor
     (mopl#266), and with several on their way the first may be given up while later ones land.
+
+    Args:
+        producer: sends; it is not closed here.
+        settings: the namespace, and the source of rows that name none.
+        schemas: publishes writer schemas.
+        blocked: lanes that wait after a refusal.
+        clock: for waits.
     """
 
-    def __init__(self, producer: LogProducer, names: Names, schemas: SchemaPublisher, blocked: Blocked) -> None:
+    def __init__(
+        self, producer: LogProducer, settings: Settings, schemas: SchemaPublisher, blocked: Blocked, clock: Clock
+    ) -> None:
         self._producer = producer
-        self._names = names
+        self._names = Names(settings.kafka.namespace)
+        self._source = settings.source
+        self._codec = Codec()
         self._schemas = schemas
         self._blocked = blocked
+        self._clock = clock
+        self._late: dict[str, tuple[Row, Delivery]] = {}
 
-    def send(self, rows: Sequence[Row]) -> Sent:
+    def waiting(self) -> list[str]:
+        """The lanes of which nothing may be sent now: refused a moment ago, or without an answer."""
+        return [*self._blocked.now(), *self._late]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many records are without an answer that no more should be sent."""
+        return len(self._late) >= _MAX_LATE
+
+    def collect(self, sent: Sent) -> None:
+        """Take note of answers that came late."""
+        for lane, (row, delivery) in list(self._late.items()):
+            if delivery.done():
+                del self._late[lane]
+                self._settle(row, delivery, sent, 0.0)
+
+    def send(self, rows: Sequence[Row], seconds: float = 0.0) -> Sent:
         """Send rows, given in order, and wait for all answers.
 
-        Each wave holds the next row of every lane. A refused row ends its lane; when the broker is away, all end.
+        Each wave holds the next row of every lane. A refused row ends its lane; when the broker is away, all end. A
+        row whose answer takes long ends its lane, too, until `collect` finds it: a topic that does not exist, or a
+        partition without leader, must not hold up the others. What is left after a tenth of a second is to be
+        claimed again: a key with many rows must not hold up those that come meanwhile.
+
+        Args:
+            rows: with several of a key in their order.
+            seconds: to go on for in any case, for instance as long as the claim of the rows took.
         """
         lanes: dict[str, list[Row]] = defaultdict(list)
         for row in reversed(rows):
             lanes[row.lane].append(row)
         sent = Sent()
-        while lanes and sent.away is None:
+        self.collect(sent)
+        enough = self._clock.monotonic() + max(seconds, _SEND_SECONDS)
+        while lanes and sent.away is None and self._clock.monotonic() < enough:
             wave = [(row, self._produce(row)) for row in (rest.pop() for rest in reversed(list(lanes.values())))]
-            refused = {row.lane for row, delivery in wave if not self._settle(row, delivery, sent)}
-            lanes = {lane: rest for lane, rest in lanes.items() if rest and lane not in refused}
+            give_up = self._clock.monotonic() + _WAVE_SECONDS
+            stopped = {row.lane for row, delivery in wave if not self._settle(row, delivery, sent, give_up)}
+            lanes = {lane: rest for lane, rest in lanes.items() if rest and lane not in stopped}
         return sent
 
-    def _produce(self, row: Row) -> Delivery | PublishError:
+    def _produce(self, row: Row) -> Delivery | Exception:
         try:
-            schema = row.headers.get(SCHEMA_HEADER)
-            if schema is not None and row.payload is not None:
-                self._schemas.ensure(fingerprint_of(row.payload), schema)
-            headers: Headers = [(name, value.encode()) for name, value in row.headers.items() if name != SCHEMA_HEADER]
-            return self._producer.produce(self._names.topic(row.topic), key=row.key, value=row.payload, headers=headers)
-        except PublishError as error:
-            return error
+            record = ready(row, self._codec, self._source)
+            if record.schema is not None:
+                self._schemas.ensure(*record.schema)
+            topic = self._names.topic(record.topic)
+            return self._producer.produce(topic, key=record.key, value=record.value, headers=record.headers)
         except Exception as error:  # anybody can insert rows; one that is no record must not stop the others
-            return PublishError(f"{row.topic}: the row cannot be a record: {type(error).__name__}: {error}")
+            return error
 
-    def _settle(self, row: Row, delivery: Delivery | PublishError, sent: Sent) -> bool:
-        """Take note of one answer; returns whether the lane may go on."""
+    def _settle(self, row: Row, delivery: Delivery | Exception, sent: Sent, give_up: float) -> bool:
+        """Take note of one answer, waited for until `give_up`; returns whether the lane may go on."""
         try:
-            if isinstance(delivery, PublishError):
+            if isinstance(delivery, Exception):
                 raise delivery
-            delivery.result(_ANSWER_SECONDS)
+            if not delivery.done():
+                delivery.result(max(give_up - self._clock.monotonic(), 0.0))
+            else:
+                delivery.result()
         except TimeoutError:
-            sent.away = PublishError(f"{row.topic}: no answer within {_ANSWER_SECONDS:g} s")
+            self._late[row.lane] = row, cast("Delivery", delivery)
             return False
         except PublishError as error:
-            metrics.OUTBOX_FAILED.labels(row.topic).inc()
-            if error.code in _AWAY:
+            if error.code in _AWAY or error.retriable:
+                metrics.OUTBOX_FAILED.labels(row.topic or row.type).inc()
                 sent.away = error
-                return False
-            pause = self._blocked.refuse(row.lane)
-            _log.error(
-                "outbox row refused; later rows of its key wait",
-                event_id=str(row.id),
-                topic=row.topic,
-                key=row.key,
-                error=str(error),
-                next_try_seconds=round(pause, 1),
-            )
+            else:
+                self._refuse(row, error, sent, park=error.code in _FOR_GOOD)
+            return False
+        except OffsetzeroError as error:
+            self._refuse(row, error, sent, park=True)
+            return False
+        except Exception as error:
+            said = PublishError(f"the row cannot be a record: {type(error).__name__}: {error}")
+            self._refuse(row, said, sent, park=True)
             return False
         self._blocked.accept(row.lane)
         sent.published.append(row)
         return True
+
+    def _refuse(self, row: Row, error: OffsetzeroError, sent: Sent, *, park: bool) -> None:
+        metrics.OUTBOX_FAILED.labels(row.topic or row.type).inc()
+        sent.refused.append(Refused(row, str(error), park))
+        pause = None if park else round(self._blocked.refuse(row.lane), 1)
+        _log.error(
+            "outbox row parked; later rows of its key wait"
+            if park
+            else "outbox row refused; later rows of its key wait",
+            event_id=str(row.id),
+            type=row.type,
+            key=row.key,
+            error=str(error),
+            next="`offsetzero outbox show|retry|discard`" if park else f"tried again in {pause} s",
+        )

@@ -2,14 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from offsetzero.cli import database
+
 if TYPE_CHECKING:
-    from offsetzero.store.database import Connection
     from offsetzero.store.tenants import KeyInfo
 
 app = typer.Typer(no_args_is_help=True, help="API keys of tenants: create, list, revoke.")
@@ -32,7 +31,7 @@ def create(
 
     if len(name) > _MAX_NAME or not name.isprintable():
         raise typer.BadParameter(f"one line of {_MAX_NAME} characters at most", param_hint="--name")
-    with _database() as connection:
+    with database.opened() as connection:
         key = tenants.create_key(connection, tenant, name, tenants.Role(role))
     if as_json:
         print(json.dumps({"key": key, "id": tenants.id_of(key), "tenant": tenant, "name": name, "role": role}))
@@ -55,7 +54,7 @@ def list_keys(
     from offsetzero.store import tenants
     from offsetzero.store.script import run
 
-    with _database() as connection:
+    with database.opened() as connection:
         found = [_row(info) for info in run(connection, tenants.keys(tenant))]
     if as_json:
         print(json.dumps(found, indent=2))
@@ -76,7 +75,7 @@ def revoke(
     from offsetzero.store import tenants
     from offsetzero.store.script import run
 
-    with _database() as connection:
+    with database.opened() as connection:
         ended = run(connection, tenants.revoke_by_id(key_id))
         known = [] if ended else [one for one in run(connection, tenants.keys()) if one.id == key_id]
     if known:
@@ -86,22 +85,6 @@ def revoke(
         said = "that is a key, not its id" if key_id.startswith(tenants.PREFIX) else f"there is no key {key_id}"
         raise ConfigurationError(f"{said}; `offsetzero keys list` shows the ids")
     print(f"Revoked: key {ended.id} ({ended.hint}) of tenant {ended.tenant_id}.")
-
-
-@contextmanager
-def _database() -> "Iterator[Connection]":
-    """The database, in one transaction."""
-    import psycopg
-
-    from offsetzero import settings
-    from offsetzero.errors import ConfigurationError
-
-    config = settings.load(needs=frozenset({"database"}))
-    try:
-        with psycopg.connect(config.database_url.get_secret_value(), connect_timeout=10) as connection:
-            yield connection
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-        raise ConfigurationError("the database lacks this version's tables; run `offsetzero migrate`") from error
 
 
 def _row(info: "KeyInfo") -> dict[str, Any]:

@@ -35,11 +35,20 @@ def api(
     Server(create_app(settings)).run(sockets=[listener])
 
 
-def relay() -> None:
-    """Publish outbox rows until SIGTERM or Ctrl-C; several may run, one works and the others stand by.
+def relay(
+    module: Annotated[
+        list[str] | None,
+        typer.Option(help="Python module of your own events, for rows of plain SQL; may be given several times."),
+    ] = None,
+) -> None:
+    """Publish outbox rows until SIGTERM or Ctrl-C; as many may run as you like, they share the keys.
 
     Serves /metrics, /healthz and /readyz.
     """
+    from offsetzero.imports import import_module
+
+    for name in module or ():
+        import_module(name)
     settings = load(needs=frozenset({"database", "kafka"}))
     logs.configure(process="relay", form=settings.log_format, level=settings.log_level)
     stop = threading.Event()

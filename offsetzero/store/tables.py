@@ -5,10 +5,12 @@ Statements are plain SQL elsewhere; a test compares a migrated database with thi
 
 from sqlalchemy import (
     ARRAY,
+    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     ForeignKey,
     ForeignKeyConstraint,
@@ -18,9 +20,12 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
+    SmallInteger,
     Table,
     Text,
     Uuid,
+    and_,
+    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -144,22 +149,53 @@ run_events = Table(
 )
 
 # Events to publish, written in the transaction of what they tell. Columns as in Debezium's outbox event
-# router; a trigger notifies the channel `offsetzero_outbox`.
+# router, and what our relay needs besides (docs/services.md); a trigger notifies the channel `offsetzero_outbox`.
+# `number` is the order within a key: taken when a row is inserted, by one counter, whatever the clocks of writers say.
 outbox = Table(
     "outbox",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Uuid, primary_key=True, server_default=text("offsetzero_uuid7()")),
     Column("aggregatetype", Text, nullable=False),
     Column("aggregateid", Text),
     Column("type", Text, nullable=False),
     Column("payload", LargeBinary),
-    Column("topic", Text, nullable=False),
+    Column("topic", Text),
     Column("headers", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("created_at", _Time, nullable=False, server_default=_NOW),
     Column("published_at", _Time),
+    Column("number", BigInteger, Identity(always=True), nullable=False),
+    Column(
+        "shard",
+        SmallInteger,
+        Computed(
+            "(hashtextextended(COALESCE(aggregateid, id::text), 0::bigint) & 31::bigint)::smallint", persisted=True
+        ),
+    ),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("error", Text),
+    Column("parked_at", _Time),
 )
-Index("ix_outbox_unpublished", outbox.c.id, postgresql_where=outbox.c.published_at.is_(None))
+Index(
+    "ix_outbox_waiting",
+    outbox.c.shard,
+    outbox.c.number,
+    postgresql_where=and_(outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None)),
+)
+Index(
+    "ix_outbox_troubled",
+    outbox.c.aggregateid,
+    postgresql_where=and_(outbox.c.error.is_not(None), outbox.c.published_at.is_(None)),
+)
 Index("ix_outbox_published_at", outbox.c.published_at, postgresql_where=outbox.c.published_at.is_not(None))
+event.listen(
+    outbox,
+    "before_create",
+    DDL(  # type: ignore[no-untyped-call]
+        "CREATE OR REPLACE FUNCTION offsetzero_uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$"
+        " SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send((extract("
+        "epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid $$"
+    ),
+)
 
 # The terminal outcome of an event for a group (design section 7).
 processed_events = Table(

@@ -97,7 +97,7 @@ def test_a_difference_would_be_seen(empty_database: str) -> None:
     upgrade(empty_database)
     with psycopg.connect(empty_database) as connection:
         connection.execute("ALTER TABLE documents ALTER COLUMN name DROP NOT NULL")
-        connection.execute("DROP INDEX ix_outbox_unpublished")
+        connection.execute("DROP INDEX ix_outbox_waiting")
     assert len(_differences(empty_database)) == 2
 
 

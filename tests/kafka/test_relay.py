@@ -1,15 +1,11 @@
 """The relay on a real database and a real broker: order, exactly the committed rows, and going on after failures."""
 
-import os
 import secrets
 import select
 import socket
 import socketserver
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
@@ -21,13 +17,14 @@ from pydantic import SecretStr
 
 from offsetzero import metrics
 from offsetzero.errors import ConfigurationError
-from offsetzero.producers import outbox, relay
+from offsetzero.producers import outbox, relay, shards
 from offsetzero.producers.relay import Relay
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
+from offsetzero.store import outbox as store
 from offsetzero.store.script import run
 from offsetzero.topics import catalogue, cluster
 from offsetzero.topics.catalogue import Topic
@@ -123,6 +120,26 @@ def _failed(topic: str) -> float:
     return metrics.OUTBOX_FAILED.labels(topic)._value.get()
 
 
+def _parked(connection: psycopg.Connection) -> list[tuple[str | None, int]]:
+    """Keys of parked rows, and how many rows wait for each."""
+    return [(one.key, one.behind) for one in run(connection, store.troubled(100)) if one.parked_at]
+
+
+def _shards(connection: psycopg.Connection) -> list[int]:
+    """How many shards each relay has, in order."""
+    held = """
+        SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+        AND classid = %s::bigint::oid AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        GROUP BY pid ORDER BY 1
+    """
+    return [int(row[0]) for row in connection.execute(held, (shards.SHARD_LOCK,))]
+
+
+def _fair(relays: int) -> list[int]:
+    each, rest = divmod(store.SHARDS, relays)
+    return [each] * (relays - rest) + [each + 1] * rest
+
+
 def _unpublished(connection: psycopg.Connection) -> int:
     row = connection.execute("SELECT count(*) FROM outbox WHERE published_at IS NULL").fetchone()
     assert row
@@ -201,8 +218,10 @@ def test_a_refused_row_stops_only_its_key(
         outbox.add(connection, _deleted(free))
         assert {one.key() for one in read("documents", 2)} == {str(free).encode()}
         wait_until(lambda: _unpublished(connection) == 2)
-        mend = "UPDATE outbox SET payload = NULL, headers = '{}' WHERE length(payload) > 1000000"
-        connection.execute(mend)  # as an operator would
+        assert _parked(connection) == [(str(stuck), 1)]
+        connection.execute("UPDATE outbox SET payload = NULL, headers = '{}' WHERE length(payload) > 1000000")
+        (found,) = run(connection, store.troubled(10))
+        assert run(connection, store.retry([found.id])) == [found.id]
         mended = [one for one in read("documents", 4) if one.key() == str(stuck).encode()]
     assert [one.value() is None for one in mended] == [True, False]
 
@@ -217,60 +236,7 @@ def test_a_row_that_is_no_record_stops_only_itself(
     outbox.add(connection, _deleted())
     with running(settings):
         read("documents", 1)
-        wait_until(lambda: _unpublished(connection) == 1)
-
-
-def test_many_writers_with_slow_transactions_lose_nothing(
-    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
-) -> None:
-    """With a cursor by id, 21 % of the rows of 16 writers were lost."""
-    url = settings.database_url.get_secret_value()
-
-    def write(_: int) -> list[str]:
-        ids = []
-        with psycopg.connect(url) as own:
-            for _ in range(25):
-                ids.append(str(outbox.add(own, _deleted())))
-                own.execute("SELECT pg_sleep(random() * 0.02)")
-                own.commit()
-        return ids
-
-    with running(settings), ThreadPoolExecutor(16) as writers:
-        written = {one for ids in writers.map(write, range(16)) for one in ids}
-        found = [cloudevents.read(one.value(), one.headers()).meta.id for one in read("documents", 400)]
-    assert len(written) == 400
-    assert sorted(found) == sorted(written)
-
-
-def test_a_killed_relay_loses_nothing_and_its_successor_keeps_the_order(
-    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
-) -> None:
-    """What was sent and not marked comes twice, with the same id; the first of each comes in order."""
-    environment = {
-        **os.environ,
-        "OFFSETZERO_DATABASE_URL": settings.database_url.get_secret_value(),
-        "OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
-        "OFFSETZERO_KAFKA__NAMESPACE": settings.kafka.namespace,
-    }
-    keys = [uuid4() for _ in range(200)]
-    with connection.transaction():
-        for number in range(6000):
-            outbox.add(connection, _deleted(keys[number % 200]), sequence=number)
-    command = [sys.executable, "-m", "offsetzero", "relay"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: _unpublished(connection) < 5500, interval=0.002, what="the relay to be in the middle")
-        process.kill()
-    assert _unpublished(connection) > 0
-    with running(settings):
-        wait_until(lambda: _unpublished(connection) == 0)
-    first: dict[bytes, list[int]] = {}
-    for message in read("documents"):
-        sequence = cloudevents.read(message.value(), message.headers()).meta.sequence
-        seen = first.setdefault(message.key() or b"", [])
-        if sequence is not None and sequence not in seen:
-            seen.append(sequence)
-    assert sum(len(sequences) for sequences in first.values()) == 6000
-    assert all(sequences == sorted(sequences) for sequences in first.values())
+        wait_until(lambda: len(_parked(connection)) == 1)
 
 
 def test_a_topic_that_does_not_exist_stops_only_its_rows(
@@ -279,22 +245,59 @@ def test_a_topic_that_does_not_exist_stops_only_its_rows(
     outbox.add(connection, _deleted())
     connection.execute("UPDATE outbox SET topic = 'nowhere'")
     outbox.add(connection, _deleted())
+    tries = "SELECT max(attempts), bool_and(parked_at IS NULL) FROM outbox"
     with running(settings):
-        read("documents", 1)
         wait_until(lambda: _unpublished(connection) == 1, 30)
+        assert connection.execute(tries).fetchone() == (0, True)  # nobody has waited for the ten seconds that it takes
+        wait_until(lambda: connection.execute(tries).fetchone() == (1, True), 30)
         outbox.add(connection, _deleted())
         read("documents", 2)
 
 
-def test_one_relay_works_and_another_takes_over(
+def test_relays_share_the_keys_as_they_come_and_go_and_publish_nothing_twice(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
-    with running(settings):
+    written: list[str] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as own:
+            while not stop.wait(0.002):
+                written.append(str(outbox.add(own, _deleted())))
+
+    def share(relays: int) -> Callable[[], bool]:
+        return lambda: (found := _shards(connection)) and sum(found) == 32 and found == _fair(relays)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
         with running(settings):
-            outbox.add(connection, _deleted())
-            read("documents", 1)
-        outbox.add(connection, _deleted())
-        assert len(read("documents", 2)) == 2
+            wait_until(share(1))
+            with running(settings), running(settings):
+                wait_until(share(3))
+            wait_until(share(1))
+            stop.set()
+            writer.join()
+            wait_until(lambda: _unpublished(connection) == 0)
+    finally:
+        stop.set()
+    found = [cloudevents.read(one.value(), one.headers()).meta.id for one in read("documents")]
+    assert sorted(found) == sorted(written)
+
+
+def test_a_relay_of_before_there_were_shards_is_waited_for(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    """An update: the old one publishes all rows, and holds one lock alone for that."""
+    outbox.add(connection, _deleted())
+    connection.execute("SELECT pg_advisory_lock(%s)", (shards.MEMBER_LOCK,))
+    with running(settings):
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'offsetzero-relay' AND datname = %s"
+        wait_until(lambda: connection.execute(sessions, (connection.info.dbname,)).fetchone() == (1,))
+        assert _shards(connection) == []
+        assert _unpublished(connection) == 1
+        connection.execute("SELECT pg_advisory_unlock(%s)", (shards.MEMBER_LOCK,))
+        read("documents", 1)
 
 
 def test_it_goes_on_when_its_database_session_is_ended(

@@ -1,10 +1,9 @@
 """Lanes that were refused: how long they wait."""
 
 import random
-from uuid import UUID
 
 from offsetzero.producers import batches
-from offsetzero.producers.batches import Blocked, Row
+from offsetzero.producers.batches import Blocked
 from support import ManualClock
 
 
@@ -36,11 +35,3 @@ def test_memory_is_bounded() -> None:
         blocked.refuse(str(number))
     assert len(blocked.now()) == batches.MAX_BLOCKED
     assert str(batches.MAX_BLOCKED + 4) in blocked.now()
-
-
-def test_rows_of_a_key_share_a_lane_and_rows_without_key_have_their_own() -> None:
-    one, two = UUID(int=1), UUID(int=2)
-    assert Row(one, "k", "t", b"", {}).lane == Row(two, "k", "t", None, {}).lane
-    assert Row(one, "k", "t", b"", {}).lane != Row(one, "k", "u", b"", {}).lane
-    assert Row(one, None, "t", b"", {}).lane != Row(two, None, "t", b"", {}).lane
-    assert Row(one, "", "t", b"", {}).lane != Row(one, None, "t", b"", {}).lane

@@ -1,0 +1,110 @@
+"""The relay's statements: rows that wait, taken shard by shard; what became of them; how many there are.
+
+Rows are claimed by "not published yet", never by a cursor: numbers and ids are taken before their transactions commit,
+so a cursor skips rows (watermill#311, kamu-cli#1398), and one of transaction ids stalls behind the longest transaction,
+or skips everything after a restore (watermill#576). Nobody else claims the rows of a relay's shards (`shards`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import psycopg
+
+from offsetzero.producers.rows import Row
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+BATCH = 1_000
+"""Rows of one claim, more or less: each shard gives its part."""
+BATCH_BYTES = 64 * 1024 * 1024
+"""Bytes of payloads of one claim, and each shard's first row besides."""
+_PRUNE_ROWS = 1_000
+
+# A shard gives its first rows: nothing of a key is left out before something of it. The keys of parked rows, and those
+# that were refused lately, wait.
+_CLAIM = """
+SELECT found.id, found.aggregateid, found.type, found.topic, found.payload, found.headers, found.created_at,
+    found.shard
+FROM unnest(%(shards)s::smallint[]) AS mine (shard) CROSS JOIN LATERAL (
+    SELECT o.*, sum(coalesce(octet_length(o.payload), 0)) OVER (ORDER BY o.number ROWS UNBOUNDED PRECEDING)
+        - coalesce(octet_length(o.payload), 0) AS bytes_before
+    FROM outbox o
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = mine.shard
+        AND NOT coalesce(o.aggregateid, o.id::text) = ANY (%(blocked)s)
+        AND coalesce(o.aggregateid, o.id::text) NOT IN (
+            SELECT coalesce(p.aggregateid, p.id::text) FROM outbox p
+            WHERE p.error IS NOT NULL AND p.published_at IS NULL AND p.parked_at IS NOT NULL)
+    ORDER BY o.number LIMIT %(rows)s
+) AS found
+WHERE found.bytes_before <= %(bytes)s
+ORDER BY found.number
+"""
+_MARK = "UPDATE outbox SET published_at = now() WHERE id = ANY (%s)"
+_REFUSE = """
+UPDATE outbox SET attempts = attempts + 1, error = %s, parked_at = CASE WHEN %s THEN now() END
+WHERE id = %s AND published_at IS NULL
+"""
+# In two parts, for each of which there is an index that has nothing of what is published.
+_MEASURE = """
+SELECT waiting.rows + parked.rows, parked.rows, waiting.oldest FROM (
+    SELECT count(*) AS rows, coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
+        WHERE coalesce(aggregateid, id::text) NOT IN (
+            SELECT coalesce(p.aggregateid, p.id::text) FROM outbox p
+            WHERE p.error IS NOT NULL AND p.published_at IS NULL AND p.parked_at IS NOT NULL))), 0)::float8 AS oldest
+    FROM outbox WHERE published_at IS NULL AND parked_at IS NULL
+) AS waiting, (
+    SELECT count(*) AS rows FROM outbox WHERE error IS NOT NULL AND published_at IS NULL AND parked_at IS NOT NULL
+) AS parked
+"""
+_PRUNE = """
+DELETE FROM outbox WHERE id IN (
+    SELECT id FROM outbox WHERE published_at < now() - interval '1 hour'
+    ORDER BY published_at LIMIT %s FOR UPDATE SKIP LOCKED)
+"""
+
+
+class Measured(NamedTuple):
+    """What is not published: rows, those of them that are parked, and the age of the oldest that can go on, seconds."""
+
+    depth: int
+    parked: int
+    oldest: float
+
+
+def claim(connection: Connection, shards: Sequence[int], blocked: Sequence[str], most: int) -> list[Row]:
+    """The first rows that wait in each of some shards, in their order.
+
+    Args:
+        connection: of the relay that has these shards.
+        shards: which.
+        blocked: keys whose rows are left out.
+        most: rows of one shard.
+    """
+    parameters = {
+        "shards": list(shards),
+        "blocked": list(blocked),
+        "rows": most,
+        "bytes": BATCH_BYTES // max(len(shards), 1),
+    }
+    return [Row(*columns) for columns in connection.execute(_CLAIM, parameters, binary=True)]
+
+
+def mark(connection: Connection, rows: Sequence[Row]) -> None:
+    """Note that rows are published."""
+    if rows:
+        connection.execute(_MARK, ([row.id for row in rows],))
+
+
+def refuse(connection: Connection, row: Row, error: str, *, park: bool) -> None:
+    """Note that a row could not be published, for people; parked, it is not tried again until one of them says so."""
+    connection.execute(_REFUSE, (error.replace("\0", "\ufffd"), park, row.id))
+
+
+def measure(connection: Connection) -> Measured:
+    """How many rows wait, and for how long."""
+    return Measured(*(connection.execute(_MEASURE).fetchone() or (0, 0, 0.0)))
+
+
+def prune(connection: Connection) -> bool:
+    """Delete what was published more than an hour ago, a thousand rows at most; returns whether there may be more."""
+    return connection.execute(_PRUNE, (_PRUNE_ROWS,)).rowcount == _PRUNE_ROWS
