@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races streams nightly nightly-properties bench bench-replay bench-rebuild check format lock clean
+.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races streams outbox outbox-nightly nightly nightly-properties bench bench-replay bench-rebuild check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,15 @@ test: $(READY) ## Run all tests, three at once (ARGS='-k name' for some, ARGS=--
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
 
-nightly: nightly-properties simulate simulate-order chaos amounts fold races streams ## All that takes too long for every change
+outbox: EVENTS ?= 200000
+outbox: $(READY) ## Have 16 writers write EVENTS (200,000) while relays are killed 50 times, and look for what is lost
+	@OZ_TEST_OUTBOX_EVENTS=$(EVENTS) $(BIN)/python -m pytest tests/kafka/test_relay_proof.py --servers=embedded \
+		--timeout=0 -v -s $(ARGS)
+
+outbox-nightly:
+	@$(MAKE) --no-print-directory outbox EVENTS=1000000
+
+nightly: nightly-properties simulate simulate-order chaos amounts fold races streams outbox-nightly ## All that takes too long for every change
 
 amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, list a million, start with a million that wait, some minutes
 	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py tests/kafka/test_group_order.py \
