@@ -93,12 +93,16 @@ _INSERT = (
     " end_offset)"
 )
 OF_LETTER = (
-    "(SELECT max(s.generation) FROM forced_spans s WHERE s.group_name = l.group_name"
+    "CASE WHEN (SELECT EXISTS (SELECT FROM forced_spans)) THEN"
+    " (SELECT max(s.generation) FROM forced_spans s WHERE s.group_name = l.group_name"
     " AND s.topic_id = l.origin_topic_id AND s.partition = l.origin_partition AND s.first_offset <= l.origin_offset"
     " AND l.origin_offset < s.end_offset AND (s.key IS NULL OR s.key = convert_to(l.key, 'UTF8'))"
-    " AND (s.event_type IS NULL OR s.event_type = l.event_type))"
+    " AND (s.event_type IS NULL OR s.event_type = l.event_type)) END"
 )
-"""`generation_of` in SQL, of the dead letter `l`; NULL where it is the group's own."""
+"""`generation_of` in SQL, of the dead letter `l`; NULL where it is the group's own.
+
+Whether anything was ever forced is asked once, not for each of a million letters.
+"""
 
 
 def of_group(group: str) -> Script[Forced | None]:
