@@ -15,12 +15,13 @@ from offsetzero.store.starts import Place, Start
 from offsetzero.topics import cluster, lag, offsets, points
 from offsetzero.topics.admin import client
 from offsetzero.topics.catalogue import GROUPS
+from offsetzero.topics.lag import GroupState
 from offsetzero.topics.names import Names
 from offsetzero.topics.offsets import Committed, Described
 from offsetzero.topics.points import Point
 
-STOPPED = frozenset({"empty", "dead", "unknown"})
-"""States of a group without members."""
+STOPPED = frozenset({"empty", "dead"})
+"""States of a group without members; see `lag.GroupState`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +83,14 @@ def plan(
 
     Raises:
         ConfigurationError: the arguments do not go together.
-        GroupStopped: the group has members.
+        GroupStopped: the group has members, or nobody says that it has none.
         TopicError: no such topic, offset or group, or the cluster does not answer.
     """
     if partition is not None and topic is None:
         raise ConfigurationError("--partition: say of which topic, with --topic")
     if isinstance(to, int) and partition is None:
         raise ConfigurationError("--to OFFSET: say of which partition, with --topic and --partition")
-    state = lag.group_state(settings, group).state
-    if state not in STOPPED:
-        raise GroupStopped(f"group {group} has members (it is {state}): stop them first")
+    check_stopped(lag.group_state(settings, group))
     admin, names = client(settings), Names(settings.kafka.namespace)
     existing = [(name, number) for name, count in cluster.partitions(settings).items() for number in range(count)]
     committed = offsets.committed(settings, group, existing, stable=False)
@@ -136,6 +135,22 @@ def apply(settings: Settings, group: str, moves: Sequence[Move]) -> None:
         if run(connection, positions.of_generation(generation)):  # a projection, whose own positions decide
             moved = {(one.topic, one.partition): Position(one.topic_id, one.new) for one in moves}
             run(connection, positions.replace(generation, moved))
+
+
+def check_stopped(found: GroupState) -> None:
+    """See that a group is known to have no members.
+
+    Raises:
+        GroupStopped: it has some, or its state, as the client tells it, does not say.
+    """
+    known = "" if found.state == "unknown" else f" (it is {found.state})"
+    if found.members or (known and found.state not in STOPPED):
+        raise GroupStopped(f"group {found.group} has members{known}: stop them first")
+    if not known:
+        raise GroupStopped(
+            f"group {found.group}: its coordinator does not say whether it has stopped; stop its members, and try "
+            f"again when `offsetzero groups list {found.group}` shows it as empty"
+        )
 
 
 def _commits(moves: Sequence[Move]) -> Mapping[Place, Committed]:

@@ -62,7 +62,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group as its coordinator sees it. `state` is Kafka's word in lower case; `unknown` when it has none."""
+    """A group as its coordinator sees it.
+
+    Attributes:
+        group: our name of it.
+        state: Kafka's word in lower case; `dead` for a group that there is not, and `unknown` where the client has no
+            word for what Kafka says: of a group of KIP-848 whose members are being assigned their partitions.
+        protocol: `consumer` (KIP-848) or `classic`; empty for a group that there is not.
+        members: its consumers.
+    """
 
     group: str
     state: str
@@ -130,7 +138,7 @@ def group_state(settings: Settings, group: str) -> GroupState:
         except TopicError as error:
             code = error_of(error.__cause__).code() if isinstance(error.__cause__, KafkaException) else None
             if code in _NO_GROUP:
-                return GroupState(group, "unknown", "", ())
+                return GroupState(group, "dead", "", ())
             if code not in _PASSING or SYSTEM.monotonic() > deadline:
                 raise
         threading.Event().wait(_PAUSE_SECONDS)

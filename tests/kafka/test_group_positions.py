@@ -9,14 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 from commands import Commands
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from kafka.conftest import RunningGroup, await_effects, effects, uploaded
 from kafka.test_group_database import database_away
 
 from offsetzero import metrics
+from offsetzero.consumers import reset
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.errors import LostBecause, PositionLost
+from offsetzero.errors import GroupStopped, LostBecause, PositionLost
 from offsetzero.producers.log import LogProducer
 from offsetzero.retry.classify import of_status
 from offsetzero.schemas import cloudevents
@@ -349,3 +350,27 @@ def test_reset_shows_what_would_change_and_refuses_what_cannot(
     with running(audit_group()):
         wait_until(lambda: lag.group_state(settings, "audit").members)
         assert "stop them first" in offsetzero("groups", "reset", "audit", "--to", "latest", status=1).stderr
+
+
+def test_reset_refuses_a_group_of_whose_state_the_client_knows_nothing(settings: Settings, topics: None) -> None:
+    """Members that are being assigned their partitions: KIP-848 calls that Reconciling, and librdkafka has no word."""
+    names = Names(settings.kafka.namespace)
+    config = {
+        **settings.kafka.client_config(),
+        "group.id": names.group("audit"),
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+    }
+    first, second = Consumer(config), Consumer(config)
+    try:
+        first.subscribe([names.topic("documents")])
+        wait_until(lambda: first.poll(0.1) is None and first.assignment() != [], what="all partitions")
+        second.subscribe([names.topic("documents")])  # the first does not poll, so it gives none of them up
+        wait_until(lambda: lag.group_state(settings, "audit").state == "unknown", what="what has no name")
+        with pytest.raises(GroupStopped, match="group audit has members: stop them first"):
+            reset.plan(settings, "audit", "latest", "documents")
+    finally:
+        second.close()
+        first.close()
+    assert lag.group_state(settings, "audit").state == "empty"
+    assert reset.plan(settings, "audit", "latest", "documents")
