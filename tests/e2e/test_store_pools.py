@@ -1,13 +1,19 @@
-"""Pools of connections after the server has closed them all."""
+"""Pools of connections whose server has closed them all, or stands still."""
 
 import asyncio
+import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 import psycopg
+import pytest
 
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.working import database
+from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.settings import Settings
-from offsetzero.store.database import async_pool
+from offsetzero.store.database import async_pool, pool
 
 
 def test_a_pool_of_dead_connections_serves_at_once(database_url: str) -> None:
@@ -29,3 +35,26 @@ def test_a_pool_of_dead_connections_serves_at_once(database_url: str) -> None:
             return time.monotonic() - begun
 
     assert asyncio.run(seconds()) < 5.0
+
+
+def test_a_database_that_stands_still_is_found_out_within_seconds(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a frozen server does, it takes connections and says nothing; one that was open before shows nothing of it."""
+    settings, lost = Settings(database_url=database_url), psycopg.OperationalError("the connection is lost")
+    monkeypatch.setattr(database, "PROBE_SECONDS", 2.0)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pool(settings, 1) as connections,
+        ThreadPoolExecutor() as own,
+    ):
+        effects = DatabaseEffects(ConsumerGroup("audit"), settings, connections)
+        assert not effects.is_away(lost, None), "it is well"
+        connections.url = f"postgresql://somebody@127.0.0.1:{silent.getsockname()[1]}/nothing"
+        with connections.connection() as open_before:
+            assert open_before.execute("SELECT 1").fetchone() == (1,)
+        asked = own.submit(effects.is_away, lost, None)
+        try:
+            assert asked.result(2.0 + 4.0), "it is away"
+        finally:
+            silent.close()  # who still waits for an answer gets an error
