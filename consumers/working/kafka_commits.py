@@ -1,6 +1,7 @@
 """Commits what handlers have led to in Kafka transactions, as often as it takes; a refusal stops its partition."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from offsetzero import logs
 from offsetzero.clock import Clock
@@ -77,7 +78,7 @@ class KafkaCommits:
                 endings.update((one.record, Ending.LEFT) for one in rest if one.record.owned.gone)
                 rest = [one for one in rest if not one.record.owned.gone]
                 share = shares.next(rest)
-                if shares.is_doubtful and (blamed := self._look_first(share)):
+                if shares.is_doubtful and (blamed := self._look(share)):
                     rest = self._refuse(blamed, rest, endings)
                     continue
                 if not (offsets := self._offsets(share)):
@@ -86,7 +87,7 @@ class KafkaCommits:
                 try:
                     if metadata is None:
                         raise Aborted("this member is joining the group again")
-                    self._transaction.run(share, offsets, metadata)
+                    self._transaction.run(share, offsets, metadata, partial(self._look, share))
                 except Aborted as error:
                     blamed = self._after(error, share, shares, self._clock.monotonic() - begun)
                     rest = self._refuse(blamed, rest, endings)
@@ -116,7 +117,7 @@ class KafkaCommits:
         for stay, offset in offsets.items():
             stay.committed = stay.acknowledged = self._reached[stay.topic_id, stay.partition] = offset
 
-    def _look_first(self, share: Sequence[Handled]) -> dict[Handled, Blame]:
+    def _look(self, share: Sequence[Handled]) -> dict[Handled, Blame]:
         """Those of a share that would wait for replicas: a transaction with them holds up others, and has no end."""
         short = self._short({topic for one in share for topic in one.topics})
         return {

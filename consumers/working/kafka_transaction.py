@@ -12,7 +12,7 @@ from offsetzero.clock import Clock
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.consumers.working.appends import Append, Refusals
-from offsetzero.consumers.working.blame import Aborted, Handled, blame, is_not_allowed
+from offsetzero.consumers.working.blame import Aborted, Blame, Handled, blame, is_not_allowed
 from offsetzero.errors import GroupStopped, PublishError, TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.transactions import TransactionalProducer, TransactionError, Unsettled
@@ -24,6 +24,7 @@ TRANSACTION_SECONDS = 15.0
 """From the first append to the commit, no handler in between. What a killed member leaves open is aborted then: until
 that moment readers of its outputs, and the next owner of its partitions, wait."""
 CALL_SECONDS = 5.0  # for one call of the client; what was not answered is asked again
+LOOK_SECONDS = 1.0  # for the records to be taken, before somebody looks why they are not
 TOLD_SECONDS = 0.1  # for the client to say of each record what it has said of the transaction
 PATIENCE_SECONDS = 30.0  # with a producer that has no answer
 PAUSE_SECONDS = 0.2  # before an aborted transaction is tried again
@@ -68,13 +69,21 @@ class KafkaTransaction:
         self._lost = 0
         self._sleep = threading.Condition()
 
-    def run(self, handled: Sequence[Handled], offsets: Mapping[OwnedPartition, int], metadata: Any) -> None:
+    def run(
+        self,
+        handled: Sequence[Handled],
+        offsets: Mapping[OwnedPartition, int],
+        metadata: Any,
+        short: Callable[[], Mapping[Handled, Blame]],
+    ) -> None:
         """Append what these have led to, and commit the offsets.
 
         Args:
             handled: with the records to append.
             offsets: behind them.
             metadata: how the group knows this member.
+            short: finds those whose topics lack replicas; asked when records are not taken soon, for the client tries
+                until their time is over, in which the one worker does nothing else.
 
         Raises:
             Aborted: nothing of it has happened.
@@ -92,6 +101,7 @@ class KafkaTransaction:
             producer.begin()
             sent = [(one, append, self._append(producer, append)) for one in handled for append in one.appends]
             self._settle(lambda: producer.send_offsets(places, metadata, CALL_SECONDS))
+            self._await_records(producer, short)
             committing = True
             self._settle(lambda: producer.commit(CALL_SECONDS))
         except PublishError as error:
@@ -138,12 +148,8 @@ class KafkaTransaction:
         return self._producer
 
     def _abort(self, producer: TransactionalProducer, *, waits: bool) -> bool:
-        """Whether the transaction is aborted for sure; otherwise it ends when the next producer is made.
-
-        Unless it cannot end: a topic with too few replicas takes no marker of its end, either, and until it does the
-        coordinator begins no other transaction with the same id. So this one is left to it, and another id is taken;
-        the other topics have their markers at once.
-        """
+        """Whether the transaction is aborted for sure; otherwise it ends when the next producer is made (or see
+        `_leave`)."""
         try:
             self._settle(lambda: producer.abort(CALL_SECONDS), PATIENCE_SECONDS if waits else 0.0)
             return True
@@ -157,6 +163,33 @@ class KafkaTransaction:
             if self._lost > MAX_LOST:
                 raise GroupStopped(f"group {self._group}: no transaction succeeds: {error}") from error
             return False
+
+    def _await_records(self, producer: TransactionalProducer, short: Callable[[], Mapping[Handled, Blame]]) -> None:
+        """Wait until the records have answers, looking at the replicas of those that have none.
+
+        `commit` would wait, too, but may not be followed by an abort before it has an answer itself.
+        """
+        deadline = self._clock.monotonic() + TRANSACTION_SECONDS
+        while producer.flush(LOOK_SECONDS) and self._clock.monotonic() < deadline:
+            self._refusals.hold_up("records of a transaction are not taken yet")
+            self._commits.metadata()  # raises Left
+            if blamed := short():
+                self._leave(producer)
+                raise Aborted("too few replicas are in sync, or none leads", blamed)
+
+    def _leave(self, producer: TransactionalProducer) -> None:
+        """Have a transaction aborted that cannot end, before its commit was asked for.
+
+        A topic with too few replicas takes no marker of its end, either, and until it does the coordinator begins no
+        other transaction with the same id. So this one is left to it, and another id is taken; the other topics have
+        their markers at once.
+        """
+        try:
+            producer.abort(LOOK_SECONDS)
+        except TransactionError as error:
+            log.info("transaction left to its coordinator", group=self._group, error=str(error))
+        self.close()
+        self._number += 1
 
     def _was_committed(self, offsets: Mapping[OwnedPartition, int]) -> bool:
         """What became of a commit without an answer: its offsets tell, once a new producer has ended it."""
