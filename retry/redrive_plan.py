@@ -18,7 +18,8 @@ from offsetzero.settings import Settings
 from offsetzero.store import dead_letter_actions as actions
 from offsetzero.store.database import Connection
 from offsetzero.store.dead_letter_actions import Action, Kind
-from offsetzero.store.dead_letters import Entry, Filter, Known, Status
+from offsetzero.store.dead_letter_status import Status
+from offsetzero.store.dead_letters import Entry, Filter, Known
 from offsetzero.store.script import run
 from offsetzero.topics import cluster
 from offsetzero.topics.catalogue import REDRIVE
@@ -61,7 +62,12 @@ def check_named(named: Sequence[Known], which: Filter) -> None:
         entry = one.entry
         place = f"{entry.group_name} {entry.partition}/{entry.place}"
         low = kept.get((entry.topic_id, entry.partition))
-        if one.action_id is not None and one.status is not Status.OPEN:
+        if one.status is Status.ENDED:
+            problems.append(
+                f"{place} was redriven already, by {one.decided_by}, and has ended ({one.outcome}): where the event "
+                f"failed again, redrive its newer dead letter; see `dlq show {entry.group_name} {entry.event_id}`"
+            )
+        elif one.action_id is not None and one.status is not Status.OPEN:
             problems.append(f"{place} is {one.status} already, by {one.decided_by}: see `dlq audit {entry.group_name}`")
         elif one.action_id is not None:
             problems.append(f"{place} is taken by an action that has not ended: {one.action_id}")

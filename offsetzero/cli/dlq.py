@@ -1,10 +1,9 @@
 """`offsetzero dlq`: dead letters with their reasons and original bytes, and what operators do about them."""
 
-import contextlib
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -13,13 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offsetzero.cli import dlq_actions, dlq_edit, dlq_redrive, dlq_view, group_names
+from offsetzero.cli import dlq_actions, dlq_edit, dlq_found, dlq_redrive, dlq_view, group_names
 from offsetzero.cli.dlq_desk import AsJson, EventType, Fingerprint, One, Since, Tenant, Text, Until, Which
 
 if TYPE_CHECKING:
-    from offsetzero.retry.dead_letters import DeadLetter
-    from offsetzero.settings import Settings
-    from offsetzero.store.dead_letters import Filter, Known
+    from offsetzero.store.dead_letters import Filter
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +32,7 @@ class Shown(StrEnum):
     OPEN = "open"
     REDRIVEN = "redriven"
     RESOLVED = "resolved"
+    ENDED = "ended"
     DISCARDED = "discarded"
     ALL = "all"
 
@@ -47,7 +45,11 @@ Groups = Annotated[
 ]
 StatusOption = Annotated[
     Shown,
-    typer.Option("--status", help="redriven: sent again, not applied yet; resolved: sent again and applied."),
+    typer.Option(
+        "--status",
+        help="redriven: sent again, and not ended yet; resolved: sent again and applied; ended: sent again and not "
+        "applied, for it failed, was cancelled, or is a newer dead letter now.",
+    ),
 ]
 
 
@@ -71,12 +73,12 @@ def list_dead_letters(
 
     wanted = _with_status(dlq_desk.chosen(event_type, tenant, fingerprint, since, until, text), status)
     if as_json:
-        with _pages(groups or (), wanted, text) as pages:
+        with dlq_found.pages(groups or (), wanted, text) as pages:
             _print_array(dlq_view.summary(one) for page in pages for one in page)
         return
     from offsetzero.cli import rows
 
-    found, more = _find(groups or (), wanted, text, limit)
+    found, more = dlq_found.find(groups or (), wanted, text, limit)
 
     if not found:
         said = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
@@ -143,7 +145,7 @@ def show(
 
     config = settings.load(needs=frozenset({"kafka"}))
     if not config.database_url.get_secret_value():
-        one, letter = _without_database(config, group, which)
+        one, letter = dlq_found.in_topic(config, group, which)
         with Payloads(config) as payloads:
             whole = dlq_view.details(one, letter, payloads, None)
     else:
@@ -215,77 +217,7 @@ def _print_array(items: Iterable[dict[str, Any]]) -> None:
     print("[]" if before == "[" else "\n]")
 
 
-def _find(groups: Sequence[str], wanted: "Filter", text: str | None, limit: int) -> "tuple[list[Known], bool]":
-    """The newest that are to be listed, and whether there is more."""
-    from offsetzero import settings
-    from offsetzero.cli import dlq_desk
-    from offsetzero.store import dead_letters
-    from offsetzero.store.script import run
-
-    config = settings.load(needs=frozenset({"kafka"}))
-    if not config.database_url.get_secret_value():
-        read = _read(config, groups, wanted, text)
-        return read[-limit:], len(read) > limit
-    with dlq_desk.opened(groups) as desk:
-        wanted = dlq_desk.with_text(desk, replace(wanted, groups=groups), text)
-        found = run(desk.connection, dead_letters.find(wanted, limit + 1))
-        return found[-limit:], len(found) > limit
-
-
-@contextlib.contextmanager
-def _pages(groups: Sequence[str], wanted: "Filter", text: str | None) -> "Iterator[Iterable[list[Known]]]":
-    """All that are to be listed, a page at a time."""
-    from offsetzero import settings
-    from offsetzero.cli import dlq_desk
-    from offsetzero.store.dead_letter_pages import pages
-
-    config = settings.load(needs=frozenset({"kafka"}))
-    if not config.database_url.get_secret_value():
-        yield [_read(config, groups, wanted, text)]
-        return
-    with dlq_desk.opened(groups) as desk:
-        wanted = dlq_desk.with_text(desk, replace(wanted, groups=groups), text)
-        yield pages(desk.connection, wanted, dlq_desk.PAGE)
-
-
-def _read(config: "Settings", groups: Sequence[str], wanted: "Filter", text: str | None) -> "list[Known]":
-    """Without a database the topics are read, and all is open.
-
-    Raises:
-        ConfigurationError: something else is wanted.
-    """
-    from offsetzero.errors import ConfigurationError
-    from offsetzero.retry import dead_letters
-    from offsetzero.store.dead_letters import Filter, Status
-
-    if text is not None or wanted not in (Filter(), Filter(status=Status.OPEN)):
-        raise ConfigurationError(
-            "OFFSETZERO_DATABASE_URL: without it all of a topic is listed; filters need the ledger in the database"
-        )
-    chosen = groups or dead_letters.groups(config)
-    read = [_known(letter) for group in chosen for letter in dead_letters.read(config, group)]
-    read.sort(key=lambda one: (one.entry.failed_at, one.entry.group_name, one.entry.partition, one.entry.place))
-    return read
-
-
-def _without_database(config: "Settings", group: str, which: str) -> "tuple[Known, DeadLetter]":
-    from offsetzero.cli import dlq_desk
-    from offsetzero.retry import dead_letters
-
-    for letter in dead_letters.read(config, group):
-        if which in (f"{letter.partition}/{letter.offset}", letter.meta.id if letter.meta else None):
-            return _known(letter), letter
-    raise dlq_desk.not_there(group, which)
-
-
-def _known(letter: "DeadLetter") -> "Known":
-    from offsetzero.retry.ledger import entry_of
-    from offsetzero.store.dead_letters import Known, Status
-
-    return Known(entry_of(letter, ""), Status.OPEN, None, None, None, None)
-
-
 def _with_status(wanted: "Filter", status: Shown) -> "Filter":
-    from offsetzero.store.dead_letters import Status
+    from offsetzero.store.dead_letter_status import Status
 
     return wanted if status is Shown.ALL else replace(wanted, status=Status(status.value))

@@ -40,7 +40,7 @@ def discard(
     from offsetzero.errors import ConfigurationError
     from offsetzero.retry import redrive_plan
     from offsetzero.store.dead_letter_actions import Kind
-    from offsetzero.store.dead_letters import Status
+    from offsetzero.store.dead_letter_status import Status
 
     problems: list[str] = []
     options = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}

@@ -39,9 +39,9 @@ def summary(one: "Known") -> dict[str, Any]:
 
 
 def fate(one: "Known") -> str:
-    """Its status; of one that was sent again and not applied, also how it ended, such as `redriven (failed)`; of one
-    that is open, whether the events of its key wait for it."""
-    if one.outcome is not None and str(one.status) == "redriven":
+    """Its status; of one that was sent again and not applied, also how it ended, such as `ended (failed)`; of one that
+    is open, whether the events of its key wait for it."""
+    if one.outcome is not None and str(one.status) == "ended":
         return f"{one.status} ({one.outcome})"
     return f"{one.status} (holds its key)" if one.holds and str(one.status) == "open" else str(one.status)
 

@@ -7,7 +7,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from offsetzero.generation import Generation
-from offsetzero.store.dead_letters import COLUMNS, FROM, Entry, Filter, Place, of_its_event
+from offsetzero.store.dead_letter_status import of_its_event
+from offsetzero.store.dead_letters import COLUMNS, FROM, Entry, Filter, Place
 from offsetzero.store.script import Script
 
 DONE = "done"

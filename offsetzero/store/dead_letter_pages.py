@@ -1,10 +1,10 @@
-"""Reads the ledger of dead letters a page at a time, however much there is of it."""
+"""Reads the ledger of dead letters a page at a time, or their places alone, however much there is of it."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from offsetzero.store.database import Connection
-from offsetzero.store.dead_letters import FROM, KNOWN, Filter, Known, known
+from offsetzero.store.dead_letters import FROM, KNOWN, Filter, Known, known, narrowed
 from offsetzero.store.script import Script, run
 
 _ORDER = "l.failed_at, l.group_name, l.partition, l.place, l.topic_id"
@@ -18,11 +18,28 @@ def pages(connection: Connection, which: Filter, size: int) -> Iterator[list[Kno
         which: those that are meant.
         size: of a page; the last one may be smaller.
     """
+    which = run(connection, narrowed(which))
     after: tuple[Any, ...] | None = None
     while page := run(connection, _page(which, after, size)):
         yield page
         last = page[-1].entry
         after = (last.failed_at, last.group_name, last.partition, last.place, last.topic_id)
+
+
+def offsets(which: Filter) -> Script[dict[int, tuple[list[int], list[int]]]]:
+    """The offsets of those that are meant, by partition, and of these the offsets of those that operators have edited.
+
+    Args:
+        which: dead letters of one topic (see `redrive_plan.sendable`).
+    """
+    where, parameters = which.where()
+    rows = yield (
+        "SELECT l.partition, array_agg(l.place), coalesce(array_agg(l.place) FILTER (WHERE EXISTS ("  # noqa: S608
+        "SELECT FROM dead_letter_edits e WHERE e.topic_id = l.topic_id AND e.partition = l.partition "
+        f"AND e.place = l.place)), '{{}}'){FROM} WHERE {where} GROUP BY l.partition",
+        tuple(parameters),
+    )
+    return {partition: (places, edited) for partition, places, edited in rows}
 
 
 def _page(which: Filter, after: tuple[Any, ...] | None, size: int) -> Script[list[Known]]:

@@ -1,27 +1,14 @@
-"""The ledger of dead letters: written from the dead-letter topics, read together with what operators decided.
-
-A status is never stored. It follows from the decision of an operator and from `processed_events`:
-open, redriven (sent again), resolved (sent again, and applied), discarded.
-"""
+"""The ledger of dead letters: written from the dead-letter topics, read together with what operators decided."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from offsetzero.store.forced import OF_LETTER
+from offsetzero.store import dead_letter_status as sql
+from offsetzero.store.dead_letter_status import Status
 from offsetzero.store.script import Script
-
-
-class Status(StrEnum):
-    """What became of a dead letter."""
-
-    OPEN = "open"
-    REDRIVEN = "redriven"
-    RESOLVED = "resolved"
-    DISCARDED = "discarded"
 
 
 class Place(NamedTuple):
@@ -106,6 +93,7 @@ class Filter:
         kept: by topic id and partition, the first offset that the log still has: those that can be sent again. What
             is not there is not meant, nor what somebody else wrote there, which names no origin.
         free: only those that no action has taken.
+        actions: only those that one of these has taken.
     """
 
     groups: Sequence[str] = ()
@@ -118,6 +106,7 @@ class Filter:
     places: Sequence[Place] | None = None
     kept: Mapping[tuple[str, int], int] | None = None
     free: bool = False
+    actions: Sequence[UUID] | None = None
 
     def where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, on `l` (dead_letters), `d` (the decision) and `status`, with its parameters."""
@@ -157,26 +146,11 @@ class Filter:
         if self.free:
             # On a column of the join: only that is an anti-join to PostgreSQL, with the right number of rows.
             add("d.topic_id IS NULL")
+        if self.actions is not None:
+            add("d.action_id = ANY (%s)", list(self.actions))
         if self.status is not None and not (self.free and self.status is Status.OPEN):
-            add(_IS[self.status])
+            add(sql.IS[self.status])
         return " AND ".join(conditions), parameters
-
-
-_GROUP = "regexp_replace(l.group_name, '\\.g[1-9]\\d{0,8}$', '')"
-_NUMBER = "coalesce(substring(l.group_name FROM '\\.g([1-9]\\d{0,8})$'), '1')::int"
-
-
-def of_its_generation(table: str) -> str:
-    """That a row is of the generation whose dead letter `l` is; later ones have `<group>.g<N>` for a name there."""
-    return f"{table}.group_name = {_GROUP} AND {table}.generation = {_NUMBER}"
-
-
-def of_its_event(table: str) -> str:
-    """That an outcome is of the generation in which the event of the dead letter `l` has its own.
-
-    It is another one than that of the letter's topic where the group was forced to handle the record again.
-    """
-    return f"{table}.group_name = {_GROUP} AND {table}.generation = greatest({_NUMBER}, {OF_LETTER})"
 
 
 COLUMNS = ", ".join(f"l.{one.name}" for one in fields(Entry))
@@ -184,39 +158,7 @@ FROM = (
     " FROM dead_letters l LEFT JOIN dead_letter_decisions d USING (topic_id, partition, place)"
     " LEFT JOIN dead_letter_actions a ON a.id = d.action_id"
 )
-_APPLIED = (
-    f"EXISTS (SELECT FROM processed_events p WHERE {of_its_event('p')}"
-    " AND p.source = l.source AND p.event_id = l.event_id AND p.redrive_no >= l.redrive_no"
-    " AND p.outcome IN ('applied', 'stale'))"
-)
-_STATUS = (
-    "CASE WHEN d.done_at IS NULL THEN 'open' WHEN a.kind = 'discard' THEN 'discarded'"
-    f" WHEN {_APPLIED} THEN 'resolved' ELSE 'redriven' END"
-)
-_OPEN = (
-    "NOT EXISTS (SELECT FROM dead_letter_decisions x WHERE x.topic_id = l.topic_id "
-    "AND x.partition = l.partition AND x.place = l.place AND x.done_at IS NOT NULL)"
-)
-_IS = {
-    Status.OPEN: _OPEN,
-    Status.DISCARDED: "d.done_at IS NOT NULL AND a.kind = 'discard'",
-    Status.RESOLVED: f"d.done_at IS NOT NULL AND a.kind <> 'discard' AND {_APPLIED}",
-    Status.REDRIVEN: f"d.done_at IS NOT NULL AND a.kind <> 'discard' AND NOT {_APPLIED}",
-}
-"""The cases of `_STATUS` as joins: of a million the newest open ones are found without a look at the others."""
-_OUTCOME = (
-    "CASE WHEN d.done_at IS NOT NULL THEN (SELECT p.outcome FROM processed_events p"  # noqa: S608
-    f" WHERE {of_its_event('p')} AND p.source = l.source AND p.event_id = l.event_id"
-    " AND p.redrive_no > l.redrive_no"
-    " ORDER BY p.redrive_no DESC LIMIT 1) END"
-)
-HELD_BY = (
-    f"{of_its_generation('h')} AND h.topic_id = l.origin_topic_id AND h.partition = l.origin_partition"
-    " AND h.origin = l.origin_offset AND h.redrive_no = l.redrive_no"
-)
-"""That `h` (holds) is the hold of the dead letter `l`."""
-_HOLDS = f"EXISTS (SELECT FROM holds h WHERE {HELD_BY})"
-KNOWN = f"{COLUMNS}, {_STATUS}, {_OUTCOME}, a.id, a.who, d.done_at, {_HOLDS}"
+KNOWN = f"{COLUMNS}, {sql.STATUS}, {sql.OUTCOME}, a.id, a.who, d.done_at, {sql.HOLDS}"
 """What `known` takes."""
 
 
@@ -227,9 +169,24 @@ def count(which: Filter) -> Script[int]:
     return int(rows[0][0])
 
 
+def narrowed(which: Filter) -> Script[Filter]:
+    """The same dead letters, by the actions that can have decided so.
+
+    For questions with a limit: PostgreSQL knows how often an action was the one, so that it looks for few among many by
+    these, and does not go through all, the newest first. Of the kinds of actions it knows nothing.
+    """
+    if which.status in (None, Status.OPEN):
+        return which
+    rows = yield (
+        "SELECT id FROM dead_letter_actions WHERE kind = %s AND (%s::text[] IS NULL OR group_name = ANY (%s))",
+        ("discard" if which.status is Status.DISCARDED else "redrive", *[list(which.groups) or None] * 2),
+    )
+    return replace(which, actions=[action for (action,) in rows])
+
+
 def find(which: Filter, limit: int | None = None) -> Script[list[Known]]:
     """Those that are meant, oldest first; of many the newest `limit`."""
-    where, parameters = which.where()
+    where, parameters = (yield from narrowed(which)).where()
     rows = yield (
         f"SELECT {KNOWN}{FROM} WHERE {where} "
         "ORDER BY l.failed_at DESC, l.group_name DESC, l.partition DESC, l.place DESC LIMIT %s",
@@ -275,7 +232,7 @@ def open_by_failure() -> Script[dict[str, dict[str, tuple[int, float]]]]:
     """By group and failure class: how many dead letters are open, and the age of the oldest in seconds."""
     rows = yield (
         "SELECT l.group_name, l.failure, count(*), extract(epoch FROM now() - min(l.failed_at))::float8 "  # noqa: S608
-        f"FROM dead_letters l WHERE {_OPEN} GROUP BY 1, 2",
+        f"FROM dead_letters l WHERE {sql.OPEN} GROUP BY 1, 2",
         (),
     )
     found: dict[str, dict[str, tuple[int, float]]] = {}

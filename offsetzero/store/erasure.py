@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from offsetzero.store import index, summaries
-from offsetzero.store.dead_letters import HELD_BY
+from offsetzero.store.dead_letter_status import HELD_BY
 from offsetzero.store.script import Script
 
 DONE = "done"

@@ -8,7 +8,8 @@ import pytest
 
 from offsetzero.store import dead_letter_actions, dead_letters
 from offsetzero.store.dead_letter_pages import pages
-from offsetzero.store.dead_letters import Filter, Status
+from offsetzero.store.dead_letter_status import Status
+from offsetzero.store.dead_letters import Filter
 from offsetzero.store.script import run
 
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -78,8 +79,17 @@ def test_a_status_chooses_those_that_are_shown_with_it(connection: Connection) -
             "SELECT group_name, 1, source, event_id, %s, %s FROM dead_letters WHERE place = %s",
             (number, outcome, place),
         )
+    again = (  # 13 was dead-lettered again, in a group that writes no outcomes
+        "INSERT INTO dead_letters SELECT topic_id, partition, 1000, group_name, failed_at, source, event_id, 1, "
+        "event_type, tenant_id, run_id, key, failure, reason, detail, fingerprint, attempt, origin_topic_id, "
+        "origin_topic, origin_partition, origin_offset FROM dead_letters WHERE place = 13"
+    )
+    connection.execute(again)
     every = run(connection, dead_letters.find(Filter()))
     assert {one.status for one in every} == set(Status)
+    ended = {(one.entry.place, one.outcome) for one in every if one.status is Status.ENDED}
+    assert ended == {(7, "dead-lettered"), (10, "failed"), (13, "dead-lettered")}
+    assert {one.status for one in every if one.entry.place == 1000} == {Status.OPEN}
     for status in Status:
         wanted = [one for one in every if one.status is status]
         assert run(connection, dead_letters.find(Filter(status=status))) == wanted
