@@ -93,23 +93,19 @@ class Redrive:
         self._began: float | None = None
         self.progress = Progress()
 
-    def send(self, limit: int | None = None) -> list[int]:
+    def send(self, limit: int | None = None) -> None:
         """Send what is not sent yet, in order.
 
         Args:
-            limit: how many at most; None for all.
-
-        Returns:
-            The numbers of those that were sent now.
+            limit: how many at most, with those that had been sent, and have ended; None for all.
 
         Raises:
             PublishError: the broker is away; what it took is marked, the rest is for another time. What it will never
                 take is counted, and open again.
         """
-        sent: list[int] = []
-        window = _WINDOW // 10
-        while not self._stop.is_set() and (limit is None or len(sent) < limit):
-            most = window if limit is None else min(window, limit - len(sent))
+        sent, window = 0, _WINDOW // 10
+        while not self._stop.is_set() and (limit is None or sent < limit):
+            most = window if limit is None else min(window, limit - sent)
             planned = run(self._connection, actions.planned(self._action.id, self.progress.last, most))
             if not planned:
                 break
@@ -121,10 +117,9 @@ class Redrive:
             for chunk in chunks([(one, letter) for one, letter in here if letter is not None], self._most):
                 self._keep_to_rate()
                 if self._stop.is_set():
-                    return sent
+                    return
                 sent += self._send(chunk)
             self.progress.last = max(self.progress.last, planned[-1].number)
-        return sent
 
     def _fetch(self, planned: Sequence[Planned]) -> dict[tuple[int, int], DeadLetter]:
         """Their records. In a topic that was deleted and made again others are at the same places: these are gone."""
@@ -157,7 +152,8 @@ class Redrive:
             self.progress.gone += run(self._connection, actions.release(self._action.id, numbers))
             self._tell(self.progress)
 
-    def _send(self, chunk: Sequence[tuple[Planned, DeadLetter]]) -> list[int]:
+    def _send(self, chunk: Sequence[tuple[Planned, DeadLetter]]) -> int:
+        """Send these and mark them; gives how many are marked: those that had ended too."""
         with self._connection.transaction():
             planned = [one for one, _ in chunk]
             ended = run(self._connection, _prepare(self._action.group, planned, again=self._discard is None))
@@ -181,7 +177,7 @@ class Redrive:
         for number, error in failed.items():
             if number not in refused:
                 raise error
-        return taken
+        return len(taken) + len(ended)
 
     def _deliver(self, letters: Sequence[tuple[Planned, DeadLetter]]) -> dict[int, PublishError]:
         """Append letters and wait for the broker's answers; gives those that it did not take, by their numbers."""

@@ -1,27 +1,23 @@
 """`offsetzero dlq redrive`: dead letters back to their group, with canaries, at a rate, interruptible."""
 
-import contextlib
 import sys
-import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from offsetzero.cli import dlq_actions, dlq_bar, group_names
+from offsetzero.cli import dlq_actions, dlq_bar, dlq_canaries, group_names
 from offsetzero.cli.dlq_actions import DryRun
 from offsetzero.cli.dlq_desk import All, EventType, Fingerprint, Since, Tenant, Text, Until, Which, Who, Why
 from offsetzero.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
+    from offsetzero.cli.dlq_canaries import Canaries
     from offsetzero.cli.dlq_desk import Desk
     from offsetzero.retry.redrive import Redrive
     from offsetzero.store.dead_letter_actions import Action
 
 RATE = 100.0
-CANARY_SECONDS = 3_600.0
-_LOOK_SECONDS = 0.5
 
 
 def redrive(
@@ -38,18 +34,9 @@ def redrive(
     who: Who = None,
     dry_run: DryRun = False,
     rate: Annotated[float, typer.Option("--rate", help="The most in a second.")] = RATE,
-    canary: Annotated[
-        int | None,
-        typer.Option("--canary", metavar="N", help="Send N first, and the rest when enough of them succeed."),
-    ] = None,
-    stop_above: Annotated[
-        str | None,
-        typer.Option("--stop-above", metavar="SHARE", help="With --canary: stop when more of them fail; 5% if unsaid."),
-    ] = None,
-    canary_seconds: Annotated[
-        float | None,
-        typer.Option("--canary-seconds", help="With --canary: those at work for longer have failed; 3600 if unsaid."),
-    ] = None,
+    canary: dlq_canaries.Count = None,
+    stop_above: dlq_canaries.StopAbove = None,
+    canary_seconds: dlq_canaries.Seconds = None,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="ID", help="Go on with a redrive that was interrupted.")
     ] = None,
@@ -66,12 +53,7 @@ def redrive(
     from offsetzero.store.dead_letter_actions import Kind
 
     problems = [] if 0 < rate < float("inf") else [f"--rate {rate:g}: it must be more than 0"]
-    problems += [] if canary is None or canary > 0 else [f"--canary {canary}: it must be 1 or more"]
-    if canary is None and (stop_above is not None or canary_seconds is not None):
-        problems.append("--stop-above and --canary-seconds are about canaries: say how many with --canary")
-    seconds = CANARY_SECONDS if canary_seconds is None else canary_seconds
-    problems += [] if seconds > 0 else [f"--canary-seconds {seconds:g}: it must be more than 0"]
-    limit = _share("5%" if stop_above is None else stop_above, problems)
+    canaries = dlq_canaries.of_options(canary, stop_above, canary_seconds, problems)
     options = {"type": event_type, "tenant": tenant, "fingerprint": fingerprint, "since": since, "until": until}
     said = {**options, "text": text}
     if resume is None:
@@ -85,16 +67,16 @@ def redrive(
         topic = desk.topic(group)
         if resume is not None:
             action = redrive_plan.find(desk.connection, group, _action_id(resume))
-            if canary is not None:
-                _check_outcomes(desk, group)
+            if canaries is not None:
+                dlq_canaries.check_outcomes(desk, group)
         else:
             wanted = redrive_plan.sendable(desk.config, topic, wanted)
             wanted = dlq_actions.choose(desk, group, which, wanted, text)
             if dry_run:
                 dlq_actions.count_whole(desk, group, wanted)
                 return
-            if canary is not None:
-                _check_outcomes(desk, group)
+            if canaries is not None:
+                dlq_canaries.check_outcomes(desk, group)
             begun = redrive_plan.begin(
                 desk.connection,
                 Kind.REDRIVE,
@@ -102,13 +84,13 @@ def redrive(
                 wanted,
                 who=dlq_desk.operator(who),
                 why=why,
-                chosen=dlq_desk.words(which, **said) + _pace(rate, canary, limit, seconds),
+                chosen=dlq_desk.words(which, **said) + _pace(rate, canaries),
             )
             if begun is None:
                 dlq_actions.nothing(desk, group)
                 return
             action = begun
-        carry_out(desk, action, rate, canary, limit, seconds)
+        carry_out(desk, action, rate, canaries)
         dlq_actions.tell_unfinished(desk, group)
 
 
@@ -116,9 +98,7 @@ def carry_out(
     desk: "Desk",
     action: "Action",
     rate: float | None = None,
-    canary: int | None = None,
-    limit: float = 1.0,
-    canary_seconds: float = CANARY_SECONDS,
+    canaries: "Canaries | None" = None,
 ) -> None:
     """Do what an action was begun for, or what is left of it."""
     from offsetzero.errors import PublishError
@@ -132,7 +112,7 @@ def carry_out(
     from offsetzero.topics.names import Names
 
     names = Names(desk.config.kafka.namespace)
-    again = f"offsetzero dlq redrive {action.group} --resume {action.id}{_pace(rate, canary, limit, canary_seconds)}"
+    again = f"offsetzero dlq redrive {action.group} --resume {action.id}{_pace(rate, canaries)}"
     redrive_plan.lock(desk.connection, action.id)
     held = redrive_plan.discard(desk.connection, action) if action.kind is Kind.DISCARD else None
     with (
@@ -145,8 +125,7 @@ def carry_out(
             desk.connection, producer, reader, names, action, rate=rate, progress=tell, stop=stop, discard=held
         )
         try:
-            sent = work.send(canary)
-            refused = _await_canaries(desk, action, sent, limit, canary_seconds, stop) if canary and sent else None
+            refused = None if canaries is None else dlq_canaries.try_out(desk, action, work, canaries, stop)
             if refused is None:
                 work.send()
         except PublishError as error:
@@ -167,45 +146,8 @@ def carry_out(
         print(f"{len(held):,} of them held up {keys}: {action.group} was told to go on.")
         return
     print(
-        f"{_told(action, work)}. `offsetzero dlq list {action.group} --status redriven` shows what is not applied yet."
+        f"{_told(action, work)}. `offsetzero dlq list {action.group} --status redriven` shows what has not ended yet."
     )
-
-
-def _await_canaries(
-    desk: "Desk", action: "Action", sent: Sequence[int], limit: float, seconds: float, stop: threading.Event
-) -> str | None:
-    """Wait until the canaries tell; gives why the rest must stay, None when it may follow."""
-    from offsetzero.clock import SYSTEM
-    from offsetzero.errors import TopicError
-    from offsetzero.retry.redrive_plan import Verdict, judge
-    from offsetzero.store import dead_letter_actions
-    from offsetzero.store.script import run
-    from offsetzero.topics import lag
-
-    deadline, told, alone = SYSTEM.monotonic() + seconds, "", False
-    with contextlib.suppress(TopicError):  # who may not ask for its members may redrive all the same
-        alone = not lag.group_state(desk.config, action.group).members
-    if alone:
-        print(
-            f"No member of {action.group} runs: canaries end only when one does (`offsetzero groups list "
-            f"{action.group}`). They are awaited for {seconds:g} s; Ctrl-C ends that.",
-            file=sys.stderr,
-        )
-    while not stop.is_set():
-        outcomes = run(desk.connection, dead_letter_actions.outcomes(action.id, sent))
-        verdict = judge(len(sent), outcomes, limit)
-        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "none has ended"
-        if said != told:
-            told = said
-            print(f"Canaries: {len(sent)} sent, {said}", file=sys.stderr)
-        if verdict is Verdict.GO:
-            return None
-        if verdict is Verdict.STOP:
-            return f"of {len(sent)} canaries: {said}; more than {limit * 100:g}% failed"
-        if SYSTEM.monotonic() > deadline:
-            return f"of {len(sent)} canaries: {said}; the others have not ended in {seconds:g} s"
-        stop.wait(_LOOK_SECONDS)
-    return None
 
 
 def _told(action: "Action", work: "Redrive") -> str:
@@ -222,34 +164,9 @@ def _told(action: "Action", work: "Redrive") -> str:
     return said
 
 
-def _check_outcomes(desk: "Desk", group: str) -> None:
-    from offsetzero.errors import RedriveRefused
-    from offsetzero.store import dead_letter_actions
-    from offsetzero.store.script import run
-
-    if not run(desk.connection, dead_letter_actions.keeps_outcomes(group)):
-        raise RedriveRefused(
-            f"--canary: group {group} writes no outcomes into this database, so nobody can tell how canaries end"
-        )
-
-
-def _pace(rate: float | None, canary: int | None, limit: float, canary_seconds: float) -> str:
+def _pace(rate: float | None, canaries: "Canaries | None") -> str:
     """The options that say how it is sent, where they are not the usual ones; `dlq_actions.PACE` finds them again."""
-    said = "" if rate in (None, RATE) else f" --rate {rate:g}"
-    if canary is not None:
-        said += f" --canary {canary} --stop-above {limit:g}"
-        said += "" if canary_seconds == CANARY_SECONDS else f" --canary-seconds {canary_seconds:g}"
-    return said
-
-
-def _share(text: str, problems: list[str]) -> float:
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        problems.append(f"--stop-above {text}: give a share, such as 5% or 0.05")
-    return share
+    return ("" if rate in (None, RATE) else f" --rate {rate:g}") + (str(canaries) if canaries is not None else "")
 
 
 def _action_id(text: str) -> UUID:

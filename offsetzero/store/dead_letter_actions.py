@@ -192,6 +192,16 @@ def history(group: str | None = None, *, limit: int | None = None, unfinished: b
     return [_action(row) for row in reversed(rows)]
 
 
+def first_done(action_id: UUID, limit: int) -> Script[list[int]]:
+    """The numbers of the first dead letters that an action was carried out on, at most `limit`."""
+    rows = yield (
+        "SELECT number FROM dead_letter_decisions WHERE action_id = %s AND done_at IS NOT NULL "
+        "ORDER BY number LIMIT %s",
+        (action_id, limit),
+    )
+    return [number for (number,) in rows]
+
+
 def outcomes(action_id: UUID, numbers: Sequence[int]) -> Script[dict[str, int]]:
     """How the events of redriven dead letters have ended so far: the count of each outcome."""
     rows = yield (

@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,38 +207,52 @@ def test_what_a_redrive_was_begun_for_is_sent_after_a_kill(settings: Settings, o
     assert "has ended: done" in offsetzero("dlq", "redrive", "audit", "--resume", resume, status=1).stderr
 
 
-def test_what_goes_on_later_keeps_its_canaries_and_is_of_its_group_alone(
+def test_what_goes_on_later_is_judged_by_the_canaries_that_were_sent_and_is_of_its_group_alone(
     settings: Settings, offsetzero: CommandsHere, database: psycopg.Connection
 ) -> None:
-    """What was held back because of its canaries must not follow because somebody has pressed Ctrl-C."""
+    """What was held back because of its canaries must not follow because of a kill, a Ctrl-C, or new canaries."""
     for group in ("audit", "billing"):
         letters.write(settings, group, [Letter(offset) for offset in range(20)])
-    event = EventIdentity("audit", "/test", str(uuid4()))
-    with database.transaction():
-        run(database, processed.claim(event, Outcome.APPLIED))  # it writes outcomes, but does not run
+    with database.transaction():  # it writes outcomes, but does not run
+        run(database, processed.claim(EventIdentity("audit", "/test", str(uuid4())), Outcome.APPLIED))
+    canaries = ("--canary", "5", "--stop-above", "20%", "--canary-seconds", "100")
     process = offsetzero.in_process_of_its_own.start(
-        *("dlq", "redrive", "audit", "--all", "--why", "again", "--rate", "50"),
-        *("--canary", "5", "--stop-above", "20%", "--canary-seconds", "100"),
+        "dlq", "redrive", "audit", "--all", "--why", "again", "--rate", "50", *canaries
     )
-    wait_until(lambda: letters.count_redriven(settings, "audit") == 5, what="the canaries are sent")
+    await_line(process, "Canaries: 5 sent, none has ended")
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
     said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "impatient").stderr
     found = re.search(r"--resume (\S+) --rate 50 --canary 5 --stop-above 0.2 --canary-seconds 100$", said, re.MULTILINE)
     assert found is not None, said
-    process = offsetzero.in_process_of_its_own.start("dlq", "redrive", "audit", *found[0].split()[:-2])
-    assert process.stderr is not None
-    wait_until(lambda: "Canaries: 5 sent" in str(process.stderr.readline()), what="it goes on with its canaries")
+    process = offsetzero.in_process_of_its_own.start("dlq", "redrive", "audit", *found[0].split())
+    await_line(process, "Canaries: 5 sent, none has ended")
+    assert letters.count_redriven(settings, "audit") == 5, "the same five"
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
-    found = re.search(r"--resume (\S+) --rate 50 --canary 5 --stop-above 0.2$", said, re.MULTILINE)
-    assert found is not None, said
+    assert re.search(rf"--resume {found[1]} --rate 50 --canary 5 --stop-above 0.2 --canary-seconds 100$", said, re.M), (
+        said
+    )
     refused = offsetzero("dlq", "redrive", "billing", "--resume", found[1], status=1).stderr
     assert "there is no redrive" in refused
     refused = offsetzero("dlq", "redrive", "audit", "--resume", found[1], "--dry-run", status=1).stderr
     assert "--resume: it sends" in refused
-    assert letters.count_redriven(settings, "audit") <= 10, "five canaries more, and not the rest"
+    with database.transaction():
+        for sent in letters.redriven(settings, "audit"):
+            identity = EventIdentity("audit", "/test", sent["ce_id"], redrive_no=1)
+            run(database, processed.claim(identity, Outcome.DEAD_LETTERED))
+    resume = ("dlq", "redrive", "audit", "--resume", found[1], "--canary", "7", "--stop-above", "20%")
+    said = offsetzero(*resume, status=1).stderr
+    assert "2 dead letters sent to audit. Stopped: of 7 canaries: 5 dead-lettered; more than 20% failed" in said
+    assert "13 were not sent, and are open" in said
+    assert letters.count_redriven(settings, "audit") == 7, "what was missing of the canaries, and not the rest"
+
+
+def await_line(process: "subprocess.Popen[str]", text: str) -> None:
+    assert process.stderr is not None
+    told = iter(process.stderr.readline, "")
+    assert any(text in line for line in told), "it ended without saying so"
 
 
 def test_ctrl_c_ends_a_redrive_that_goes_on_later(settings: Settings, offsetzero: CommandsHere) -> None:
