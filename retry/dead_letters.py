@@ -1,6 +1,6 @@
 """Reads a group's dead-letter topic."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -14,7 +14,7 @@ from offsetzero.topics import admin, offsets
 from offsetzero.topics.catalogue import DLQ
 from offsetzero.topics.names import Names
 from offsetzero.topics.points import Ends
-from offsetzero.topics.reading import RecordsDeleted, TopicReader
+from offsetzero.topics.reading import LogRecord, RecordsDeleted, TopicReader
 
 __all__ = ["DeadLetter", "LetterReader", "groups", "of_message", "partitions", "read"]
 
@@ -53,18 +53,8 @@ class LetterReader:
         Raises:
             TopicError: the broker refuses, or sends nothing for too long.
         """
-        left, topic = dict(spans), f"{group}.{DLQ}"
-        while left:
-            try:
-                for batch in self._reader.read(topic, left):
-                    for one in batch:
-                        left[one.partition] = (one.offset + 1, left[one.partition][1])
-                        yield of_record(group, self._names.topic(topic), one)
-                return
-            except RecordsDeleted as gone:
-                (first, end), low = left.pop(gone.partition), self.spans(group, [gone.partition])[gone.partition][0]
-                if first < low < end:
-                    left[gone.partition] = (low, end)
+        for record in self._read(group, spans):
+            yield self._letter(group, record)
 
     def topic_id(self, group: str) -> str:
         """The id that a group's dead-letter topic has now; empty when there is none.
@@ -94,13 +84,52 @@ class LetterReader:
         Raises:
             TopicError: as `read`.
         """
+        found = (self._whole(self._letter(group, record)) for record in self._at(group, places))
+        return {(letter.partition, letter.offset): letter for letter in found}
+
+    def count_whole(self, group: str, places: Iterable[tuple[int, int]], edited: Collection[tuple[int, int]]) -> int:
+        """How many of the dead letters at places have an event to send (see `DeadLetter.is_whole`).
+
+        However many they are: none is kept, and only pointers are looked at more closely.
+
+        Args:
+            group: the group's name.
+            places: partition and offset.
+            edited: of those that operators have edited.
+
+        Raises:
+            TopicError: as `read`.
+        """
+        count = 0
+        for record in self._at(group, places):
+            count += pointers.read(record.headers) is None or self._whole(self._letter(group, record)).is_whole(
+                edited=(record.partition, record.offset) in edited
+            )
+        return count
+
+    def _at(self, group: str, places: Iterable[tuple[int, int]]) -> Iterator[LogRecord]:
         wanted = set(places)
-        found: dict[tuple[int, int], DeadLetter] = {}
         for spans in rounds(wanted):
-            for letter in self.read(group, spans):
-                if (place := (letter.partition, letter.offset)) in wanted:
-                    found[place] = self._whole(letter)
-        return found
+            for record in self._read(group, spans):
+                if (record.partition, record.offset) in wanted:
+                    yield record
+
+    def _read(self, group: str, spans: Mapping[int, tuple[int, int]]) -> Iterator[LogRecord]:
+        left, topic = dict(spans), f"{group}.{DLQ}"
+        while left:
+            try:
+                for batch in self._reader.read(topic, left):
+                    for one in batch:
+                        left[one.partition] = (one.offset + 1, left[one.partition][1])
+                        yield one
+                return
+            except RecordsDeleted as gone:
+                (first, end), low = left.pop(gone.partition), self.spans(group, [gone.partition])[gone.partition][0]
+                if first < low < end:
+                    left[gone.partition] = (low, end)
+
+    def _letter(self, group: str, record: LogRecord) -> DeadLetter:
+        return of_record(group, self._names.topic(f"{group}.{DLQ}"), record)
 
     def _whole(self, letter: DeadLetter) -> DeadLetter:
         if letter.pointer is None:

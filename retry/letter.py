@@ -40,6 +40,11 @@ class DeadLetter:
     stack: str
     pointer: Pointer | None = None
 
+    def is_whole(self, *, edited: bool) -> bool:
+        """Whether there is an event to send: nothing of a pointer to what is gone, unless an operator has said what it
+        was; and then its key must be known, too, for it says where the event belongs."""
+        return self.pointer is None or (edited and self.pointer.key_size is None)
+
 
 def of_message(group: str, message: Message) -> DeadLetter:
     """As `of_record`, for who has a client's message."""

@@ -133,7 +133,7 @@ class Redrive:
         """What there is to send; always what discards."""
         if self._discard is not None:
             return redrive_plan.discarding(planned.entry, self._discard.get(planned.number), found)
-        return found if found is not None and redrive_plan.is_whole(found, planned.edited) else None
+        return found if found is not None and found.is_whole(edited=planned.edited is not None) else None
 
     @property
     def _most(self) -> int:

@@ -148,12 +148,6 @@ def judge(sent: int, outcomes: Mapping[str, int], limit: float) -> Verdict:
     return Verdict.GO if sent - good <= limit * sent else Verdict.WAIT
 
 
-def is_whole(letter: DeadLetter, edited: bytes | None) -> bool:
-    """Whether there is an event to send: nothing of a pointer to what is gone, unless somebody has said what it was;
-    and then its key must be known, too, for it says where the event belongs."""
-    return letter.pointer is None or (edited is not None and letter.pointer.key_size is None)
-
-
 def discard(connection: Connection, action: Action) -> dict[int, bytes]:
     """Carry out a discard, but for those that hold up their keys: only the member that owns such a key lets it go on.
 

@@ -154,21 +154,17 @@ def count(desk: "Desk", group: str, wanted: "Filter", what: str) -> None:
 def count_whole(desk: "Desk", group: str, wanted: "Filter") -> None:
     """Say how many a redrive would send: those that the log has, with their payload."""
     from offsetzero.cli import dlq_desk
-    from offsetzero.cli.dlq_payload import Payloads
-    from offsetzero.retry import redrive_plan
-    from offsetzero.store import dead_letter_actions
-    from offsetzero.store.dead_letter_pages import pages
+    from offsetzero.retry.dead_letters import LetterReader
+    from offsetzero.store.dead_letter_pages import offsets
     from offsetzero.store.script import run
 
-    whole = lost = 0
-    with Payloads(desk.config) as payloads:
-        for part in pages(desk.connection, wanted, dlq_desk.PAGE):
-            found = payloads.letters(desk, part)
-            edited = run(desk.connection, dead_letter_actions.edited_of([one.at for one in part]))
-            sent = sum(redrive_plan.is_whole(letter, edited.get(at)) for at, letter in found.items())
-            whole, lost = whole + sent, lost + len(part) - sent
+    found = run(desk.connection, offsets(wanted))
+    places = [(partition, offset) for partition, (meant, _) in found.items() for offset in meant]
+    edited = {(partition, offset) for partition, (_, touched) in found.items() for offset in touched}
+    with LetterReader(desk.config) as reader:
+        whole = reader.count_whole(group, places, edited)
     print(f"{dlq_desk.letters(whole)} of {group} would be redriven.")
-    if lost:
+    if lost := len(places) - whole:
         print(f"{lost:,} would stay open: the log, or their source, does not have them any more.", file=sys.stderr)
     tell_unfinished(desk, group)
 
