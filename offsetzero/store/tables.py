@@ -356,6 +356,7 @@ dead_letters = Table(
     PrimaryKeyConstraint("topic_id", "partition", "place"),
     Index("ix_dead_letters_failed_at", "failed_at"),
     Index("ix_dead_letters_group_name_event_id", "group_name", "event_id"),
+    Index("ix_dead_letters_again", "group_name", "event_id", postgresql_where=text("redrive_no > 0")),
     Index("ix_dead_letters_key", "key"),  # a hash index takes quadratic time for many dead letters of one key
     Index(
         "ix_dead_letters_group_name_fingerprint",
