@@ -105,6 +105,17 @@ def test_nobody_waits_behind_a_drop_that_waits_for_a_handler(
     assert run(database, generations.numbers("names")) == [1]
 
 
+def test_a_generation_that_is_behind_the_end_of_the_log_is_not_read(
+    settings: Settings, database: psycopg.Connection
+) -> None:
+    with Publisher(settings) as publisher:
+        publisher.publish(uploaded())
+    with pytest.raises(TooFarBehind, match="generation 2 was 1 records behind"):
+        switch(settings, database, 0.5)
+    assert run(database, generations.active("names")) == 1
+    assert frozen(database) is None
+
+
 def test_what_is_read_instead_does_not_stand_still(settings: Settings, database: psycopg.Connection) -> None:
     switch(settings, database)
     with pytest.raises(RebuildRefused, match="generation 1 is not read any more") as refused:
