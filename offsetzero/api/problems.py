@@ -122,6 +122,8 @@ def _bug(request: Request, error: Exception) -> JSONResponse:
     log.error("request failed", method=request.method, path=request.url.path, error=repr(error), request_id=request_id)
     response = internal_error()
     response.headers["X-Request-ID"] = request_id
+    # The server closes the connection when the error is raised again: who sent the next request into it had a reset.
+    response.headers["Connection"] = "close"
     return response
 
 

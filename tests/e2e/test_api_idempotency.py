@@ -179,6 +179,7 @@ def test_an_error_of_what_was_executed_is_answered_again(api: Api) -> None:
         connection.execute("ALTER TABLE outbox ADD CONSTRAINT refused CHECK (false)")
         failed = _upload(api.client, "key-500")
         assert _code(failed) == (500, "internal-error")
+        assert failed.headers["connection"] == "close"
         assert api.objects() == []
         connection.execute("ALTER TABLE outbox DROP CONSTRAINT refused")
     again = _upload(api.client, "key-500")

@@ -129,8 +129,8 @@ def test_a_failure_while_the_database_is_away_costs_no_attempt(llm: Keeper, stor
 
 
 def test_leases_are_renewed_while_calls_run(monkeypatch: pytest.MonkeyPatch, llm: Keeper, store: Store) -> None:
-    monkeypatch.setattr("offsetzero.retry.protection.LEASE_SECONDS", 0.3)
-    monkeypatch.setattr("offsetzero.retry.desk.LEASE_SECONDS", 0.3)
+    monkeypatch.setattr("offsetzero.retry.protection.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("offsetzero.retry.desk.LEASE_SECONDS", 1.0)
     mine = permit(llm)
     begun = SYSTEM.monotonic()
     wait_until(lambda: store.known.permits[mine.call.permit] > begun + 1.0, 5, what="a lease that was renewed")
@@ -296,7 +296,7 @@ def test_a_process_that_was_frozen_gives_up_the_calls_whose_places_others_have(
     monkeypatch: pytest.MonkeyPatch, llm: Keeper, store: Store, taken: int
 ) -> None:
     for module in ("protection", "desk"):
-        monkeypatch.setattr(f"offsetzero.retry.{module}.LEASE_SECONDS", 0.3)
+        monkeypatch.setattr(f"offsetzero.retry.{module}.LEASE_SECONDS", 1.0)
     shared = block(llm, "mine")[0]
 
     async def calls() -> list[object]:
