@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -141,11 +141,24 @@ class Sender:
         self.collect(sent)
         enough = self._clock.monotonic() + max(seconds, _SEND_SECONDS)
         while lanes and sent.away is None and self._clock.monotonic() < enough:
-            wave = [(row, self._produce(row)) for row in (rest.pop() for rest in reversed(list(lanes.values())))]
+            wave = self._begin(lanes)
             give_up = self._clock.monotonic() + _WAVE_SECONDS
             stopped = {row.lane for row, delivery in wave if not self._settle(row, delivery, sent, give_up)}
             lanes = {lane: rest for lane, rest in lanes.items() if rest and lane not in stopped}
         return sent
+
+    def _begin(self, lanes: Mapping[str, list[Row]]) -> list[tuple[Row, Delivery | Exception]]:
+        """Take the next row of every lane, and have it sent; no more once one could not be given to the broker at all.
+
+        Each of the others would wait as long for a schema's answer, or for room in the queue: hours for a thousand.
+        """
+        wave: list[tuple[Row, Delivery | Exception]] = []
+        for rest in reversed(list(lanes.values())):
+            row = rest.pop()
+            wave.append((row, delivery := self._produce(row)))
+            if isinstance(delivery, PublishError) and _is_away(delivery):
+                break
+        return wave
 
     def _produce(self, row: Row) -> Delivery | Exception:
         try:
@@ -170,7 +183,7 @@ class Sender:
             self._late[row.lane] = row, cast("Delivery", delivery)
             return False
         except PublishError as error:
-            if error.code in _AWAY or error.retriable:
+            if _is_away(error):
                 metrics.OUTBOX_FAILED.labels(row.topic or row.type).inc()
                 sent.away = error
             else:
@@ -201,3 +214,8 @@ class Sender:
             error=str(error),
             next="`offsetzero outbox show|retry|discard`" if park else f"tried again in {pause} s",
         )
+
+
+def _is_away(error: PublishError) -> bool:
+    """Whether any row would fail now."""
+    return error.code in _AWAY or error.retriable

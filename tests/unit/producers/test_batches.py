@@ -1,9 +1,17 @@
-"""Lanes that were refused: how long they wait."""
+"""Lanes that were refused: how long they wait; and rows that cannot be given to the broker at all."""
 
 import random
+from datetime import UTC, datetime
+from uuid import UUID
 
+from offsetzero.clock import SYSTEM
 from offsetzero.producers import batches
-from offsetzero.producers.batches import Blocked
+from offsetzero.producers.batches import Blocked, Sender
+from offsetzero.producers.log import LogProducer
+from offsetzero.producers.rows import Row
+from offsetzero.producers.schema_publisher import SchemaPublisher
+from offsetzero.settings import KafkaSettings, Settings
+from offsetzero.topics.names import Names
 from support import ManualClock
 
 
@@ -35,3 +43,20 @@ def test_memory_is_bounded() -> None:
         blocked.refuse(str(number))
     assert len(blocked.now()) == batches.MAX_BLOCKED
     assert str(batches.MAX_BLOCKED + 4) in blocked.now()
+
+
+def test_without_a_broker_only_one_row_waits_for_its_schema() -> None:
+    """The others would each wait as long, half a minute, and the relay answers to nobody meanwhile."""
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    at, headers = datetime(2026, 11, 30, tzinfo=UTC), {"ce_specversion": "1.0", "oz_schema": "{}"}
+    rows = [
+        Row(UUID(int=number), str(number), "a.b", "a", b"\xc3\x01" + number.to_bytes(8), headers, at, 0)
+        for number in range(20)
+    ]
+    with LogProducer(settings) as producer:
+        schemas = SchemaPublisher(producer, Names(""), timeout=0.05)
+        sent = Sender(producer, settings, schemas, Blocked(SYSTEM), SYSTEM).send(rows)
+        waiting = len(producer)
+        producer.purge()
+    assert sent.away is not None
+    assert (sent.published, sent.refused, waiting) == ([], [], 1)
