@@ -125,6 +125,7 @@ class Relay:
                 self._turned_at = self._clock.monotonic()
                 self._balance(shards)
                 self._keep_house(connection)
+                forget_notifications(connection)
                 if not self._publish_batch(connection, sender, shards):
                     _await_notification(connection)
                 if producer.fatal is not None:
@@ -183,6 +184,13 @@ class Relay:
             metrics.OUTBOX_AGE.set(found.oldest)
         if now - self._pruned >= _PRUNE_SECONDS and not claims.prune(connection):
             self._pruned = now
+
+
+def forget_notifications(connection: claims.Connection) -> None:
+    """Let go of what was notified while nobody waited: the rows are claimed next. The connection would keep all of it
+    for as long as there is always something to publish."""
+    for _ in connection.notifies(timeout=0):
+        pass
 
 
 def _await_notification(connection: claims.Connection) -> None:

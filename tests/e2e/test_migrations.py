@@ -15,6 +15,7 @@ from alembic.migration import MigrationContext
 
 from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.generation import Generation
+from offsetzero.producers.relay import forget_notifications
 from offsetzero.store import index, migrate
 from offsetzero.store.migrate import INDEXES, engine, upgrade
 from offsetzero.store.tables import metadata
@@ -195,3 +196,17 @@ def test_an_insert_into_the_outbox_notifies_the_relay(database_url: str) -> None
         )
         writer.commit()
         assert [notice.channel for notice in listener.notifies(timeout=10, stop_after=1)] == ["offsetzero_outbox"]
+
+
+def test_what_is_notified_to_a_busy_relay_is_not_kept(database_url: str) -> None:
+    """With something to publish in every turn it never waits, and the connection would keep each of them for good."""
+    with (
+        psycopg.connect(database_url, autocommit=True) as listener,
+        psycopg.connect(database_url, autocommit=True) as writer,
+    ):
+        listener.execute("LISTEN offsetzero_outbox")
+        for number in range(3):
+            writer.execute("SELECT pg_notify('offsetzero_outbox', %s)", (str(number),))
+        listener.execute("SELECT 1")  # which takes them in
+        forget_notifications(listener)
+        assert list(listener.notifies(timeout=0)) == []
