@@ -7,7 +7,7 @@ that a listener which is dead, or a pooler that swallows LISTEN, costs seconds a
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -149,12 +149,15 @@ class RunFeeds:
                     self._ask([notice.payload])
 
     async def _read(self) -> None:
+        now = asyncio.get_running_loop().time
+        due = now() + LOOK_SECONDS  # of the look at all runs, however often there is news of some meanwhile
         while True:
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
                     await self._question.wait()
-            except TimeoutError:
+            if now() >= due:
                 self._asked.update(self._feeds)
+                due = now() + LOOK_SECONDS
             self._question.clear()
             names = [name for name in self._asked if name in self._feeds]
             self._asked.clear()

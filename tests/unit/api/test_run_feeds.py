@@ -1,12 +1,15 @@
 """What a feed says of a run is without a hole, whatever is read of the database in which order."""
 
 import asyncio
+from contextlib import suppress
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetzero.api.run_feeds import Feed
+from offsetzero.api import run_feeds
+from offsetzero.api.run_feeds import Feed, RunFeeds
 from offsetzero.api.run_stream import last_event
 from offsetzero.store.run_events import KEPT, RunEvent
 
@@ -55,3 +58,39 @@ def test_who_waits_is_woken_by_news_and_no_later() -> None:
 )
 def test_an_odd_last_event_is_one_that_no_run_has(header: str | None, number: int | None) -> None:
     assert last_event(header) == number
+
+
+def test_a_run_is_looked_at_now_and_then_however_much_news_there_is_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a pooler swallows LISTEN, streams that begin are news all the time, and the others had none of theirs."""
+    monkeypatch.setattr(run_feeds, "LOOK_SECONDS", 0.05)
+    quiet, busy = uuid4(), uuid4()
+
+    class Read(RunFeeds):
+        looks = 0
+        again = asyncio.Event()
+
+        async def _publish(self, names: list[str]) -> None:
+            self.looks += str(quiet) in names
+            if self.looks >= 3:  # the first is because it is new
+                self.again.set()
+
+    async def listen() -> run_feeds.AsyncConnection:
+        raise AssertionError("nothing listens here")
+
+    async def news(feeds: RunFeeds, run_id: UUID) -> None:
+        while True:
+            with feeds.watch(run_id, 0):
+                await asyncio.sleep(0.01)
+
+    async def play() -> None:
+        feeds = Read(None, listen, 60)  # type: ignore[arg-type]
+        with feeds.watch(quiet, 0):
+            tasks = [asyncio.create_task(feeds._read()), asyncio.create_task(news(feeds, busy))]
+            async with asyncio.timeout(5):
+                await feeds.again.wait()
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    asyncio.run(play())
