@@ -114,7 +114,7 @@ class Objects:
         """
         try:
             found = obstore.get(self._store, self.key(uri))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, ValueError) as error:  # ValueError: no key may have such characters
             raise ObjectMissing(f"{uri}: no such object") from error
         size = found.meta["size"]
         if size > limit:

@@ -236,6 +236,8 @@ def test_a_document_comes_by_its_uri_too(api: Api) -> None:
     assert _problem(post("other/secret.pdf"), 422, "object-missing")
     assert _problem(post("demo/../other/secret.pdf"), 422, "object-missing")
     assert _problem(post("demo/none.pdf"), 422, "object-missing")
+    odd = {"uri": f"{folder.as_uri()}/demo/a\x01.pdf"}
+    assert _problem(api.client.post("/documents", json=odd), 422, "object-missing"), "no key may have that character"
     assert _problem(post("demo/large.pdf"), 413, "too-large")
     assert _problem(post("demo/0.txt"), 422, "empty-file")
     assert _problem(post("demo/a b.pdf", content_type="image/png"), 415, "unsupported-type")
