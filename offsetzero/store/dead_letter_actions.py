@@ -203,13 +203,17 @@ def first_done(action_id: UUID, limit: int) -> Script[list[int]]:
 
 
 def outcomes(action_id: UUID, numbers: Sequence[int]) -> Script[dict[str, int]]:
-    """How the events of redriven dead letters have ended so far: the count of each outcome."""
+    """How the events of redriven dead letters have ended so far: the count of each outcome.
+
+    Of those that had ended when it was their turn, and were not sent, too.
+    """
     rows = yield (
-        "SELECT p.outcome, count(*) FROM dead_letter_decisions d "  # noqa: S608
+        "SELECT outcome, count(*) FROM (SELECT DISTINCT ON (d.number) p.outcome FROM dead_letter_decisions d "  # noqa: S608
         "JOIN dead_letters l USING (topic_id, partition, place) "
         f"JOIN processed_events p ON {of_its_event('p')} AND p.source = l.source "
-        "AND p.event_id = l.event_id AND p.redrive_no = l.redrive_no + 1 "
-        "WHERE d.action_id = %s AND d.number = ANY (%s) GROUP BY 1",
+        "AND p.event_id = l.event_id AND p.redrive_no BETWEEN l.redrive_no AND l.redrive_no + 1 "
+        "AND (p.redrive_no > l.redrive_no OR p.outcome <> 'dead-lettered') "
+        "WHERE d.action_id = %s AND d.number = ANY (%s) ORDER BY d.number, p.redrive_no DESC) AS ended GROUP BY 1",
         (action_id, list(numbers)),
     )
     return dict(rows)

@@ -44,11 +44,10 @@ def of_its_event(table: str) -> str:
 
 _OUTCOMES = f"FROM processed_events p WHERE {of_its_event('p')} AND p.source = l.source AND p.event_id = l.event_id"
 _APPLIED = f"EXISTS (SELECT {_OUTCOMES} AND p.redrive_no >= l.redrive_no AND p.outcome IN ('applied', 'stale'))"
-_HAS_OUTCOME = f"EXISTS (SELECT {_OUTCOMES} AND p.redrive_no > l.redrive_no)"
-_HAS_ENDED = (
-    f"EXISTS (SELECT {_OUTCOMES} AND p.redrive_no >= l.redrive_no"
-    " AND (p.redrive_no > l.redrive_no OR p.outcome IN ('applied', 'stale')))"
-)
+_ENDS = "p.redrive_no >= l.redrive_no AND (p.redrive_no > l.redrive_no OR p.outcome <> 'dead-lettered')"
+"""That an outcome is of after the letter, as in `processed.ended`: under its own number there is one where its event
+was handled once more without it, as by a forced replay."""
+_HAS_ENDED = f"EXISTS (SELECT {_OUTCOMES} AND {_ENDS})"
 _NEWER = (
     "EXISTS (SELECT FROM dead_letters n WHERE n.group_name = l.group_name AND n.event_id = l.event_id"
     " AND n.source = l.source AND n.redrive_no > l.redrive_no AND n.failed_at >= l.failed_at AND n.redrive_no > 0)"
@@ -60,7 +59,7 @@ Letters from before a forced replay are older. The last condition follows from t
 _SENT = "d.done_at IS NOT NULL AND a.kind <> 'discard'"
 STATUS = (
     "CASE WHEN d.done_at IS NULL THEN 'open' WHEN a.kind = 'discard' THEN 'discarded'"
-    f" WHEN {_APPLIED} THEN 'resolved' WHEN {_NEWER} OR {_HAS_OUTCOME} THEN 'ended' ELSE 'redriven' END"
+    f" WHEN {_APPLIED} THEN 'resolved' WHEN {_NEWER} OR {_HAS_ENDED} THEN 'ended' ELSE 'redriven' END"
 )
 OPEN = (
     "NOT EXISTS (SELECT FROM dead_letter_decisions x WHERE x.topic_id = l.topic_id "
@@ -70,13 +69,13 @@ IS = {
     Status.OPEN: OPEN,
     Status.DISCARDED: "d.done_at IS NOT NULL AND a.kind = 'discard'",
     Status.RESOLVED: f"{_SENT} AND {_APPLIED}",
-    Status.ENDED: f"{_SENT} AND CASE WHEN {_APPLIED} THEN false ELSE {_NEWER} OR {_HAS_OUTCOME} END",
+    Status.ENDED: f"{_SENT} AND CASE WHEN {_APPLIED} THEN false ELSE {_NEWER} OR {_HAS_ENDED} END",
     Status.REDRIVEN: f"{_SENT} AND NOT {_HAS_ENDED} AND NOT {_NEWER}",
 }
 """The cases of `STATUS` as joins: of a million the newest open ones are found without a look at the others, and of each
 other one the outcomes are looked up once."""
 OUTCOME = (
-    f"CASE WHEN d.done_at IS NOT NULL THEN coalesce((SELECT p.outcome {_OUTCOMES} AND p.redrive_no > l.redrive_no"
+    f"CASE WHEN d.done_at IS NOT NULL THEN coalesce((SELECT p.outcome {_OUTCOMES} AND {_ENDS}"
     f" ORDER BY p.redrive_no DESC LIMIT 1), CASE WHEN {_NEWER} THEN 'dead-lettered' END) END"
 )
 """How its event has ended since it was sent again."""

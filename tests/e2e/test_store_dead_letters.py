@@ -128,3 +128,53 @@ def test_a_hold_is_that_of_the_generation_whose_dead_letter_it_is(connection: Co
     begun = run(connection, dead_letter_actions.find(UUID(action)))
     assert begun is not None
     assert run(connection, dead_letter_actions.held(begun)) == {1: b"key 2", 3: b"key 2"}
+
+
+def test_canaries_that_had_ended_when_it_was_their_turn_tell_so(connection: Connection) -> None:
+    """A forced replay has handled their events under their own number: they are not sent, and would be awaited for
+    an hour, and be shown as on their way for good."""
+    action = UUID("00000000-0000-7000-8000-000000000004")
+    connection.execute("DELETE FROM dead_letter_decisions")
+    connection.execute(
+        "INSERT INTO dead_letter_actions (id, kind, group_name, who, why, chosen) "
+        "VALUES (%s, 'redrive', 'g0', '', '', '') ON CONFLICT DO NOTHING",
+        (action,),
+    )
+    connection.execute(
+        "INSERT INTO dead_letter_decisions SELECT topic_id, partition, place, %s, origin_offset, now() "
+        "FROM dead_letters WHERE group_name = 'g0' AND origin_offset BETWEEN 1 AND 8",
+        (action,),
+    )
+    connection.execute("DELETE FROM processed_events WHERE source = 's'")
+    connection.execute("DELETE FROM forced_spans")
+    connection.execute("INSERT INTO group_generations (group_name, generation) VALUES ('g0', 2) ON CONFLICT DO NOTHING")
+    connection.execute(
+        "INSERT INTO forced_spans SELECT 'g0', 2, 'S', number, 0, 5 FROM generate_series(0, 2) AS number"
+    )
+    for event, generation, number, outcome in (
+        ("e2", 1, 0, "dead-lettered"),
+        ("e2", 2, 0, "applied"),  # by the replay
+        ("e4", 1, 0, "dead-lettered"),
+        ("e4", 2, 0, "failed"),
+        ("e6", 1, 0, "dead-lettered"),  # behind what was replayed: sent, and not ended yet
+        ("e8", 1, 0, "dead-lettered"),
+        ("e8", 1, 1, "applied"),
+    ):
+        connection.execute(
+            "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome) "
+            "VALUES ('g0', %s, 's', %s, %s, %s)",
+            (generation, event, number, outcome),
+        )
+    assert run(connection, dead_letter_actions.outcomes(action, [2, 4, 6, 8])) == {"applied": 2, "failed": 1}
+    found = run(connection, dead_letters.find(Filter(groups=["g0"], actions=[action])))
+    assert {one.entry.event_id: (one.status, one.outcome) for one in found} == {
+        "e2": (Status.RESOLVED, "applied"),
+        "e4": (Status.ENDED, "failed"),
+        "e6": (Status.REDRIVEN, None),
+        "e8": (Status.RESOLVED, "applied"),
+    }
+    for status in (Status.RESOLVED, Status.ENDED, Status.REDRIVEN):
+        assert run(connection, dead_letters.find(Filter(status=status))) == [
+            one for one in found if one.status is status
+        ]
+    connection.execute("DELETE FROM forced_spans")
