@@ -6,7 +6,8 @@ import obstore.exceptions
 from fastapi import Response
 
 from offsetzero import logs
-from offsetzero.api import erasing
+from offsetzero.api import erasing, fetching
+from offsetzero.api.fetching import ObjectRequest
 from offsetzero.api.idempotency import Once, answer_of
 from offsetzero.api.models import IntakeAnswer
 from offsetzero.api.problems import Problem, not_found
@@ -24,20 +25,34 @@ from offsetzero.store.script import Script, arun
 log = logs.get(__name__)
 
 
-async def take_in(once: Once, upload: Upload, *, force: bool = False) -> Response:
+async def take_in_named(once: Once, asked: ObjectRequest, *, force: bool = False) -> Response:
+    """As `take_in`, of an object that the request names. A repeat needs the object no more: it may be gone since.
+
+    Raises:
+        Problem: as `take_in` and `fetching.fetch`.
+    """
+    payload = asked.model_dump_json()
+    if once.key is not None and (before := await once.services.run(once.answered(payload))) is not None:
+        return before
+    async with fetching.fetch(once.services, once.tenant_id, asked) as upload:
+        return await take_in(once, upload, payload=payload, force=force)
+
+
+async def take_in(once: Once, upload: Upload, *, payload: str | None = None, force: bool = False) -> Response:
     """Store a document and start its run: 202. The same content of one tenant is one document, and it has another run
     only when the last one failed or was cancelled; otherwise the answer is 200 with that run.
 
     Args:
         once: the request.
         upload: what it has brought.
+        payload: what identifies it; by default the upload does.
         force: another run in any case.
 
     Raises:
         Problem: 503, the object store does not take it; 409, the document is being deleted, or the first request with
             this key is at work; 422, the key was used for another request.
     """
-    payload = f"{upload.sha256} {upload.content_type} {upload.name}"
+    payload = payload or f"{upload.sha256} {upload.content_type} {upload.name}"
     before = await once.services.run(_look(once, payload, upload.sha256))
     if isinstance(before, Response):
         return before

@@ -79,6 +79,23 @@ def test_a_repeat_has_the_same_answer_byte_for_byte(api: Api) -> None:
     assert len(api.client.get("/webhooks").json()["webhooks"]) == 1
 
 
+def test_a_repeat_that_names_an_object_needs_it_no_more(api: Api) -> None:
+    stored = api.settings.home / "objects" / "incoming" / "demo" / "a.md"
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(DATA)
+
+    def post(**more: str) -> httpx.Response:
+        asked = {"uri": stored.as_uri(), **more}
+        return api.client.post("/documents", json=asked, headers={"Idempotency-Key": "key-1"})
+
+    first = post()
+    assert first.status_code == 202
+    stored.unlink()
+    again = post()
+    assert (again.status_code, again.content) == (202, first.content)
+    assert _code(post(name="b.md")) == (422, "idempotency-key-reused")
+
+
 def test_a_key_belongs_to_one_request(api: Api) -> None:
     _upload(api.client, "key-1")
     for again in (

@@ -85,11 +85,9 @@ async def upload(
     """
     if force:
         idempotency.needed(once)
-    async with (
-        fetching.fetch(services, once.tenant_id, await fetching.named(request))
-        if fetching.is_named(request)
-        else uploads.receive(request, services.settings.api.max_upload_bytes)
-    ) as received:
+    if fetching.is_named(request):
+        return await intake.take_in_named(once, await fetching.named(request), force=force)
+    async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
         return await intake.take_in(once, received, force=force)
 
 
