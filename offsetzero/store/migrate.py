@@ -22,6 +22,8 @@ LOCK_SECONDS = 2.0
 """How long a migration waits for a table: all who come to it later wait behind the migration."""
 PATIENCE_SECONDS = 600.0  # until a table is to be had
 _PAUSE_SECONDS = 0.2
+# The second of them: who uses the table has come to wait for another one, which this migration has changed before.
+_IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 INDEXES = {
     "ix_processed_events_not_applied": "processed_events (group_name, generation)"
@@ -84,7 +86,7 @@ def _migrate(database_url: str) -> None:
             try:
                 return command.upgrade(config, "head")
             except OperationalError as error:
-                if not isinstance(error.orig, psycopg.errors.LockNotAvailable):
+                if not isinstance(error.orig, _IN_USE):
                     raise
                 connection.rollback()
                 if SYSTEM.monotonic() >= deadline:

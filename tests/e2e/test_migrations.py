@@ -169,6 +169,31 @@ def test_members_do_not_wait_behind_a_migration_that_waits(
     assert _differences(empty_database) == []
 
 
+def test_a_migration_that_is_ended_by_a_deadlock_is_tried_again(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends one of two that wait for each other: whoever was first to wait."""
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 10.0)
+    upgrade(empty_database)
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    with engine(empty_database).connect() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0019")
+    upgrading = threading.Thread(target=upgrade, args=(empty_database,))
+    with psycopg.connect(empty_database) as handler, psycopg.connect(empty_database, autocommit=True) as other:
+        handler.execute("SET deadlock_timeout = '30s'")  # it is not the one that is ended
+        handler.execute("SELECT FROM webhook_deliveries")
+        upgrading.start()
+        waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        wait_until(lambda: other.execute(waits).rowcount, 20, what="the wait of the upgrade")
+        handler.execute("SELECT FROM replays")
+        handler.commit()
+    upgrading.join(30)
+    assert not upgrading.is_alive()
+    assert _differences(empty_database) == []
+
+
 @pytest.mark.parametrize("is_left", [False, True], ids=["new", "left-invalid"])
 def test_members_go_on_while_an_index_is_made(empty_database: str, *, is_left: bool) -> None:
     """Also one that was left behind invalid by somebody who was interrupted while he made it."""
