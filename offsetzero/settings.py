@@ -130,6 +130,8 @@ class ApiSettings(_Section):
     """Requests that a tenant may send at once, after a quiet time."""
     keep_event_seconds: Annotated[Seconds, Field(ge=60)] = 24 * 60 * 60.0
     """Seconds that events of runs are kept for streams that come again; after that they begin with a `resync`."""
+    streams: Annotated[int, Field(ge=1)] = 2_000
+    """Streams of runs that a tenant may have open at once, of each API process; one more is answered 429."""
 
 
 class WebhookSettings(_Section):

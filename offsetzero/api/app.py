@@ -37,7 +37,7 @@ def create_app(settings: Settings) -> FastAPI:
         limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
         async with (
             async_pool(settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS) as pool,
-            RunFeeds(pool, listen, settings.api.keep_event_seconds).running() as feeds,
+            RunFeeds(pool, listen, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
         ):
             app.state.services = Services(settings, pool, Objects(settings.objects), limits, feeds)
             pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")

@@ -41,6 +41,7 @@ CODES: dict[str, tuple[int, str]] = {
     "unknown-event-type": (422, "no such event type: run.odd; there are run.succeeded, run.failed, run.cancelled"),
     "url-refused": (422, "the URL must start with https:// and name a host"),
     "too-many-requests": (429, "the tenant sends more than 500 requests a second"),
+    "too-many-streams": (429, "the tenant has 2000 streams open already; close some first"),
     "internal-error": (500, "the request failed; the error is in the API's log, with this x-request-id"),
     "catalogue-unavailable": (503, "the group catalogue has never run: `offsetzero groups run catalogue` starts it"),
     "database-unavailable": (503, "the database does not answer; try again"),

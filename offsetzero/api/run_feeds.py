@@ -5,7 +5,7 @@ that a listener which is dead, or a pooler that swallows LISTEN, costs seconds a
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
@@ -76,10 +76,15 @@ class RunFeeds:
         pool: to read events with.
         listen: makes the connection that listens.
         keep_seconds: how long events are kept.
+        most: streams that a tenant may have open: each holds a connection of this process.
     """
 
-    def __init__(self, pool: AsyncPool, listen: Callable[[], Awaitable[AsyncConnection]], keep_seconds: float) -> None:
+    def __init__(
+        self, pool: AsyncPool, listen: Callable[[], Awaitable[AsyncConnection]], keep_seconds: float, most: int
+    ) -> None:
         self._pool = pool
+        self._most = most
+        self._streams: Counter[str] = Counter()  # by tenant
         self._listen: Final = listen
         self._keep_seconds = keep_seconds
         self._feeds: dict[str, Feed] = {}
@@ -106,22 +111,32 @@ class RunFeeds:
         for feed in self._feeds.values():
             feed.wake()
 
+    def is_full(self, tenant_id: str) -> bool:
+        """Whether a tenant has as many streams open as it may."""
+        return self._streams[tenant_id] >= self._most
+
     @contextmanager
-    def watch(self, run_id: UUID, newest: int) -> Iterator[Feed]:
+    def watch(self, tenant_id: str, run_id: UUID, newest: int) -> Iterator[Feed]:
         """Watch a run, from one of its events on.
 
         Args:
+            tenant_id: whose run it is.
+            run_id: which.
             newest: number of the last event that is known; what was committed since is read at once.
         """
         name = str(run_id)
         feed = self._feeds.setdefault(name, Feed(newest))
         feed.watchers += 1
+        self._streams[tenant_id] += 1
         self._ask([name])
         metrics.HTTP_STREAMS.inc()
         try:
             yield feed
         finally:
             metrics.HTTP_STREAMS.dec()
+            self._streams[tenant_id] -= 1
+            if not self._streams[tenant_id]:
+                del self._streams[tenant_id]
             feed.watchers -= 1
             if not feed.watchers:
                 del self._feeds[name]

@@ -25,7 +25,7 @@ def last_event(header: str | None) -> int | None:
 
 
 async def stream(
-    run_id: UUID, feeds: RunFeeds, start: Since, look: Callable[[int], Awaitable[Since | None]]
+    tenant_id: str, run_id: UUID, feeds: RunFeeds, start: Since, look: Callable[[int], Awaitable[Since | None]]
 ) -> AsyncGenerator[bytes]:
     """What goes on the wire.
 
@@ -33,6 +33,7 @@ async def stream(
     by it. A client that goes away, or stands, ends this and nothing else.
 
     Args:
+        tenant_id: whose run it is.
         run_id: the run.
         feeds: of this process.
         start: what the client has missed.
@@ -41,7 +42,7 @@ async def stream(
     until = SYSTEM.monotonic() + LONGEST_SECONDS
     missed: Since | None = start
     told, over = start.last, start.over
-    with feeds.watch(run_id, start.last) as feed:
+    with feeds.watch(tenant_id, run_id, start.last) as feed:
         while True:
             if missed is not None:
                 for chunk in _all(missed):

@@ -66,6 +66,26 @@ def _take(told: Iterator[Told | None] | None, number: int) -> list[Told]:
     return events
 
 
+def test_a_tenant_has_so_many_streams_open_and_no_more(database_url: str, tmp_path: Path) -> None:
+    with running(Settings(home=tmp_path, database_url=database_url, api={"streams": 2})) as api:
+        run_id, others = _made(api), _made(api, "other")
+
+        def refused() -> bool:
+            with api.client.stream("GET", f"/runs/{run_id}/events") as answer:
+                return answer.status_code == 429
+
+        with following(api.client, run_id) as one:
+            _take(one, 3)
+            with following(api.client, run_id) as two:
+                _take(two, 3)
+                third = api.client.get(f"/runs/{run_id}/events")
+                assert (third.status_code, third.headers["retry-after"]) == (429, "15")
+                assert third.json()["type"].endswith(":too-many-streams")
+                with following(api.stranger, others) as of_another:
+                    assert len(_take(of_another, 3)) == 3
+            wait_until(lambda: not refused(), 10, what="the end of a stream makes room")
+
+
 def test_a_run_is_followed_to_its_end_and_no_further(api: Api) -> None:
     run_id = _made(api)
     with following(api.client, run_id) as told:

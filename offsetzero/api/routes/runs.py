@@ -81,7 +81,7 @@ def _cancel(once: Once, run_id: UUID) -> Script[RunView | None]:
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         204: {"description": "The run is over, and the client knows all of it: it need not come again"},
-        **errors("not-found", "invalid-request"),
+        **errors("not-found", "invalid-request", "too-many-streams"),
     },
 )
 async def follow(
@@ -104,7 +104,10 @@ async def follow(
         raise not_found("run")
     if start.over and start.is_nothing:
         return Response(status_code=204)  # an EventSource would come again for ever otherwise
-    return EventStream(run_stream.stream(run_id, services.feeds, start, look))
+    if services.feeds.is_full(tenant):
+        detail = f"the tenant has {services.settings.api.streams} streams open already; close some first"
+        raise Problem(429, "too-many-streams", detail, headers={"Retry-After": "15"})
+    return EventStream(run_stream.stream(tenant, run_id, services.feeds, start, look))
 
 
 @router.get("/runs", operation_id="list_runs", summary="List runs", responses=errors("invalid-request"))

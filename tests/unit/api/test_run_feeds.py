@@ -79,12 +79,12 @@ def test_a_run_is_looked_at_now_and_then_however_much_news_there_is_of_others(mo
 
     async def news(feeds: RunFeeds, run_id: UUID) -> None:
         while True:
-            with feeds.watch(run_id, 0):
+            with feeds.watch("demo", run_id, 0):
                 await asyncio.sleep(0.01)
 
     async def play() -> None:
-        feeds = Read(None, listen, 60)  # type: ignore[arg-type]
-        with feeds.watch(quiet, 0):
+        feeds = Read(None, listen, 60, 10)  # type: ignore[arg-type]
+        with feeds.watch("demo", quiet, 0):
             tasks = [asyncio.create_task(feeds._read()), asyncio.create_task(news(feeds, busy))]
             async with asyncio.timeout(5):
                 await feeds.again.wait()
