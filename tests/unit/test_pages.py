@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from offsetzero.cli.app import app
 from offsetzero.cli.settings import table
+from offsetzero.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -85,3 +86,8 @@ def test_each_page_is_found_from_the_readme() -> None:
 def test_the_subscriber_of_the_readme_is_the_example() -> None:
     (printed,) = _blocks(PAGES[0], "python")
     assert f"\n\n{printed}" in (ROOT / "examples" / "audit.py").read_text()
+
+
+def test_the_tables_that_a_migration_makes_are_named() -> None:
+    page = (ROOT / "docs" / "services.md").read_text()
+    assert [name for name in metadata.tables if f"`{name}`" not in page] == []
