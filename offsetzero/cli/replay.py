@@ -125,7 +125,7 @@ def replay(
                     assert group is not None  # noqa: S101 - it was needed
                     if force:
                         ways.reopen(config, generation, found, wait, ended)
-                    ways.run_job(config, group, generation, found, wanted, ended)
+                    ways.run_job(config, group, generation, found, wanted, ended, forced=force)
 
 
 def _problems(

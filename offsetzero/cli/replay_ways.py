@@ -201,6 +201,8 @@ def run_job(
     found: "Sequence[Span]",
     wanted: "Wanted",
     ended: list[str],
+    *,
+    forced: bool = False,
 ) -> None:
     """Run the handlers of a group over the records, beside it.
 
@@ -211,6 +213,7 @@ def run_job(
         found: the partitions.
         wanted: which records are meant.
         ended: is told how it went.
+        forced: whether a generation was opened for it: the same command would open another one.
     """
     from offsetzero import logs
     from offsetzero.cli import side_jobs
@@ -227,8 +230,6 @@ def run_job(
     ended.append(f"{'done' if job.is_complete else 'interrupted'}: {said}")
     print(f"{job.meant:,} records were read and meant: {said}.", file=sys.stderr)
     if not job.is_complete:
-        print(
-            f"Interrupted, with {len(left):,} handlers that had not ended: the same command does the rest.",
-            file=sys.stderr,
-        )
+        again = "" if forced else ": the same command does the rest"  # `_tell_open` says which one
+        print(f"Interrupted, with {len(left):,} handlers that had not ended{again}.", file=sys.stderr)
         raise typer.Exit(EXIT_UNFINISHED)
