@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
+from uuid import UUID
 
 import psycopg
 from fastapi import Depends, Header, Request, Response
@@ -89,7 +90,7 @@ class Once:
         found = yield from answers.find(self.tenant_id, self.key)
         return _again(found, self._fingerprint(payload)) if found is not None else None
 
-    async def do(self, payload: str, work: Work) -> Response:
+    async def do(self, payload: str, work: Work, *, run_id: UUID | None = None) -> Response:
         """Have the effect, unless it was there before.
 
         The effect and the answer are in one transaction, which holds the key: killed anywhere, neither took place, and
@@ -98,6 +99,7 @@ class Once:
         Args:
             payload: what identifies it, computed from the parsed request: a repeat has another multipart boundary.
             work: may raise a `Problem`; what it has written then is rolled back.
+            run_id: of the run that its answer shows.
 
         Raises:
             Problem: 409, the first request with this key is still at work; 422, its payload was another.
@@ -114,7 +116,7 @@ class Once:
                 return _again(found, fingerprint)
             response, bug = await _executed(connection, work)
             kept = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name)) is not None}
-            answer = Answer(fingerprint, response.status_code, kept, bytes(response.body))
+            answer = Answer(fingerprint, response.status_code, kept, bytes(response.body), run_id)
             await arun(connection, answers.keep(self.tenant_id, self.key, answer))
         if bug is not None:
             raise bug  # to be logged and answered as any other; its repeats are answered the same

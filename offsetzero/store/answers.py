@@ -4,7 +4,9 @@ A request holds its key by a lock of its transaction. Whoever dies, or loses the
 with all that it had done; so there is no row of a request at work, nothing to expire, and nobody to clear up.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -24,12 +26,14 @@ class Answer:
         status: of HTTP.
         headers: those that belong to the answer itself.
         body: byte for byte.
+        run_id: of the run that it shows, with the name of its document; such answers go with the document.
     """
 
     fingerprint: bytes
     status: int
     headers: dict[str, str]
     body: bytes
+    run_id: UUID | None = None
 
 
 def hold(tenant_id: str, key: str, *, seconds: float) -> Script[bool]:
@@ -62,12 +66,17 @@ def find(tenant_id: str, key: str) -> Script[Answer | None]:
 def keep(tenant_id: str, key: str, answer: Answer) -> Script[None]:
     """Keep an answer under a key that the transaction holds, in place of one that has expired."""
     yield (
-        "INSERT INTO idempotency_keys (tenant_id, key, fingerprint, status, headers, body) "
-        "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (tenant_id, key) DO UPDATE "
+        "INSERT INTO idempotency_keys (tenant_id, key, fingerprint, status, headers, body, run_id) "
+        "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tenant_id, key) DO UPDATE "
         "SET fingerprint = excluded.fingerprint, status = excluded.status, "
-        "headers = excluded.headers, body = excluded.body, at = excluded.at",
-        (tenant_id, key, answer.fingerprint, answer.status, Jsonb(answer.headers), answer.body),
+        "headers = excluded.headers, body = excluded.body, run_id = excluded.run_id, at = excluded.at",
+        (tenant_id, key, answer.fingerprint, answer.status, Jsonb(answer.headers), answer.body, answer.run_id),
     )
+
+
+def forget(run_ids: Sequence[UUID]) -> Script[None]:
+    """Remove the answers that show runs. A repeat is executed again: only what changes nothing then may show one."""
+    yield "DELETE FROM idempotency_keys WHERE run_id = ANY (%s)", (list(run_ids),)
 
 
 def prune() -> Script[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from offsetzero.store import index, summaries
+from offsetzero.store import answers, index, summaries
 from offsetzero.store.dead_letter_status import HELD_BY
 from offsetzero.store.script import Script
 
@@ -49,6 +49,7 @@ def erase(document_id: UUID, tenant_id: str) -> Script[None]:
     rows = yield "SELECT id FROM runs WHERE document_id = %s ORDER BY id FOR NO KEY UPDATE", (document_id,)
     runs = [row[0] for row in rows]
     yield "DELETE FROM run_events WHERE run_id = ANY (%s)", (runs,)  # each is a copy of what was said then
+    yield from answers.forget(runs)
     yield (
         "UPDATE run_steps SET detail = NULL, warning = NULL WHERE run_id = ANY (%s) "
         "AND (detail IS NOT NULL OR warning IS NOT NULL)",

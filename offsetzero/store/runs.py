@@ -123,9 +123,13 @@ def cancel_step(run_id: UUID, step: str, *, reason: str, detail: str) -> Script[
 def cancel(tenant_id: str, run_id: UUID) -> Script[RunEnd | None]:
     """Cancel a tenant's run with all of its steps that have not ended; what these still do has no effect on it.
 
+    The run is held until the transaction ends, also when it had ended before: what the caller then keeps of it is of
+    after an erasure, or found by it.
+
     Returns:
         How it ended; None when it had ended before, and when there is none.
     """
+    yield "SELECT FROM runs WHERE id = %s AND tenant_id = %s FOR NO KEY UPDATE", (run_id, tenant_id)
     rows = yield (
         "UPDATE runs SET status = 'cancelled', finished_at = clock_timestamp() "
         "WHERE id = %s AND tenant_id = %s AND status = ANY (%s) RETURNING document_id, finished_at",

@@ -128,8 +128,10 @@ idempotency_keys = Table(
     Column("headers", JSONB, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("at", _Time, nullable=False, server_default=_NOW),
+    Column("run_id", Uuid),  # that the answer shows
     PrimaryKeyConstraint("tenant_id", "key"),
     Index("ix_idempotency_keys_at", "at"),
+    Index("ix_idempotency_keys_run_id", "run_id", postgresql_where=text("run_id IS NOT NULL")),
 )
 
 # What became of a run, for those who watch it: numbered from 1 without a gap, up to runs.last_event. Triggers on the

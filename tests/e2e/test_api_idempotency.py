@@ -96,6 +96,23 @@ def test_a_repeat_that_names_an_object_needs_it_no_more(api: Api) -> None:
     assert _code(post(name="b.md")) == (422, "idempotency-key-reused")
 
 
+def test_an_answer_that_shows_a_name_goes_with_the_document(api: Api) -> None:
+    made = _upload(api.client, "key-1", name="CV Jane Doe.md").json()
+
+    def cancel() -> httpx.Response:
+        return api.client.post(f"/runs/{made['run_id']}/cancel", headers={"Idempotency-Key": "key-2"})
+
+    first = cancel()
+    assert first.json()["document_name"] == "CV Jane Doe.md"
+    assert cancel().content == first.content
+    assert api.client.delete(f"/documents/{made['document_id']}").status_code == 204
+    assert api.rows("SELECT key FROM idempotency_keys WHERE convert_from(body, 'UTF8') LIKE '%%Jane%%'") == []
+    again = cancel()
+    assert (again.status_code, again.json()["status"]) == (200, "cancelled")
+    assert not again.json()["document_name"]
+    assert _upload(api.client, "key-1", name="CV Jane Doe.md").headers["idempotent-replayed"] == "true"
+
+
 def test_a_key_belongs_to_one_request(api: Api) -> None:
     _upload(api.client, "key-1")
     for again in (

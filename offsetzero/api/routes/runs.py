@@ -57,7 +57,7 @@ async def cancel(run_id: UUID, once: MayRepeat) -> Response:
             raise Problem(409, "run-ended", f"the run has {found.status}; it cannot be cancelled any more")
         return answer_of(RunAnswer.model_validate(found), 200)
 
-    return await once.do("", work)
+    return await once.do("", work, run_id=run_id)
 
 
 def _cancel(once: Once, run_id: UUID) -> Script[RunView | None]:
