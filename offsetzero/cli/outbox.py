@@ -87,12 +87,13 @@ def discard(event_id: Id) -> None:
 
     with database.opened() as connection:
         gone = run(connection, outbox.discard(event_id))
+        if gone is not None:  # printed before the commit: a row that nobody could keep is still there
+            print(json.dumps(_all_of(gone), indent=2, ensure_ascii=False), flush=True)
         other = run(connection, outbox.find(event_id)) if gone is None else None
     if other is not None:
         raise ConfigurationError(f"row {event_id} is not parked: the relay publishes it, or goes on trying")
     if gone is None:
         raise _unknown(event_id)
-    print(json.dumps(_all_of(gone), indent=2, ensure_ascii=False))
 
 
 def _shown(one: "Troubled") -> dict[str, Any]:

@@ -187,3 +187,24 @@ def test_a_poison_row_is_parked_until_somebody_retries_or_discards_it(
         assert command("retry", "--all") == "1 rows are tried again.\n"
         wait_until(lambda: published() == {waits_too, poison, waits})
     assert command("list") == "No row is parked or refused.\n"
+
+
+def test_a_row_that_cannot_be_printed_is_not_discarded(
+    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """What is printed is all that is left of it: with a full disk, or a reader that is gone, nothing would be."""
+    monkeypatch.setenv("OFFSETZERO_DATABASE_URL", url)
+    row = connection.execute(
+        "INSERT INTO outbox (aggregatetype, aggregateid, type, error, parked_at)"
+        " VALUES ('document', 'k', 'document.deleted', 'x', now()) RETURNING id"
+    ).fetchone()
+    assert row is not None
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("offsetzero.cli.outbox.print", full, raising=False)
+    ended = CliRunner().invoke(app, ["discard", str(row[0])])
+    assert isinstance(ended.exception, OSError)
+    assert run(connection, store.find(row[0])) is not None
+    connection.execute("DELETE FROM outbox WHERE id = %s", row)
