@@ -35,11 +35,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         listen = partial(listening, settings, run_events.CHANNEL, name="offsetzero-api-listener")
         limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
+        tries = TenantLimits(webhooks.TRIES_PER_SECOND, webhooks.TRIES_AT_ONCE)
         async with (
             async_pool(settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS) as pool,
             RunFeeds(pool, listen, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
         ):
-            app.state.services = Services(settings, pool, Objects(settings.objects), limits, feeds)
+            app.state.services = Services(settings, pool, Objects(settings.objects), limits, tries, feeds)
             pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")
             yield
             pruning.cancel()

@@ -1,5 +1,6 @@
 """Every error is answered as `application/problem+json` (RFC 9457), also those of the framework."""
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -61,6 +62,11 @@ def _encodable(value: Any) -> Any:
 def not_found(what: str) -> Problem:
     """The same for what is not there and for what belongs to another tenant."""
     return Problem(404, "not-found", f"there is no such {what}")
+
+
+def too_many(detail: str, seconds: float) -> Problem:
+    """The refusal of a request that comes so many seconds too early."""
+    return Problem(429, "too-many-requests", detail, headers={"Retry-After": str(math.ceil(seconds))})
 
 
 def install(app: FastAPI) -> None:

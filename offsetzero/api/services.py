@@ -1,6 +1,5 @@
 """What requests work with, made once in `create_app`, and whose request it is."""
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from offsetzero.api.limits import TenantLimits
-from offsetzero.api.problems import Problem
+from offsetzero.api.problems import Problem, too_many
 from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.settings import Settings
@@ -26,12 +25,13 @@ _READS = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The database, the object store, how much a tenant may ask, what is new of runs, the settings, the time."""
+    """What all requests share. `limits` is how much a tenant may ask, `tries` how often it may try its webhooks."""
 
     settings: Settings
     pool: AsyncPool
     objects: Objects
     limits: TenantLimits
+    tries: TenantLimits
     feeds: RunFeeds
     clock: Clock = SYSTEM
 
@@ -84,9 +84,8 @@ async def _tenant(
         raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)
     request.state.tenant_id = owner.tenant_id  # for the log
     if (seconds := services.limits.take(owner.tenant_id)) > 0:
-        headers = {"Retry-After": str(math.ceil(seconds))}
         detail = f"the tenant sends more than {services.settings.api.requests_per_second:g} requests a second"
-        raise Problem(429, "too-many-requests", detail, headers=headers)
+        raise too_many(detail, seconds)
     if owner.role is Role.READER and request.method not in _READS:
         raise Problem(403, "read-only-key", "this key may only read; send one with the role 'writer'")
     return owner.tenant_id

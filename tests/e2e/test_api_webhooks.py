@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -57,6 +58,16 @@ def test_a_subscription_is_tried_when_its_tenant_says_so(api: Api) -> None:
     assert (body["type"], body["data"]) == ("webhook.test", {"webhook_id": made["id"]})
     assert api.client.get(f"{path}/deliveries").json() == {"attempts": [second, first], "next": None}
     assert api.client.get(path).json()["last_delivery"]["message_id"] == second["message_id"]
+
+
+def test_a_tenant_does_not_flood_a_receiver_with_tries(api: Api) -> None:
+    with serve() as server, ThreadPoolExecutor(30) as threads:
+        path = f"/webhooks/{_made(api, server.url)['id']}/test"
+        answers = list(threads.map(lambda _: api.client.post(path, timeout=30), range(30)))
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert len(server.received) == len(answers) - len(refused) >= 10
 
 
 def test_two_secrets_are_live_while_one_is_rotated(api: Api) -> None:

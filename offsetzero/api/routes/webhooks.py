@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from offsetzero.api import idempotency
 from offsetzero.api.described import errors
 from offsetzero.api.idempotency import MayRepeat, answer_of
-from offsetzero.api.problems import Problem, not_found
+from offsetzero.api.problems import Problem, not_found, too_many
 from offsetzero.api.services import Services, Tenant, WithServices
 from offsetzero.api.webhook_models import (
     AttemptAnswer,
@@ -35,6 +35,8 @@ router = APIRouter(tags=["webhooks"])
 
 MOST = 20
 """Subscriptions of one tenant."""
+TRIES_PER_SECOND, TRIES_AT_ONCE = 1.0, 10
+"""Of one tenant, by each API process: each try is a connection of ours to a server that may not be the tenant's."""
 
 
 @router.post(
@@ -158,6 +160,8 @@ async def try_out(webhook_id: UUID, tenant: Tenant, services: WithServices) -> A
     It is signed and checked like any other, has one attempt, and is in the log of deliveries.
     """
     target = _found(await services.run(webhook_deliveries.target(tenant, webhook_id)))
+    if (seconds := services.tries.take(tenant)) > 0:
+        raise too_many(f"webhooks are tried {TRIES_AT_ONCE} times at once, then once a second", seconds)
     message_id = f"msg_{uuid4().hex}"
     body = messages.test_payload(webhook_id, services.clock.now())
     attempt = await send(target.url, target.secrets, message_id, body, services.settings.webhooks)
