@@ -91,6 +91,8 @@ class Relay:
                 _log.warning("relay: the broker is away; trying again", error=str(error), pause_seconds=self._pause)
             else:
                 continue
+            finally:
+                metrics.OUTBOX_SHARDS.set(0)  # its session has ended, and others may have them
             stop.wait(self._pause)
             self._pause = min(self._pause * 2, _LAST_PAUSE)
 
