@@ -94,14 +94,14 @@ def record(
         "status_code, error) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (webhook_id, attempt_id, message_id, event_type, number, at, milliseconds, delivered, status_code, error),
     )
-    yield "DELETE FROM webhook_attempts WHERE webhook_id = %s AND id < %s", (webhook_id, _first_id(SYSTEM.now() - KEPT))
+    yield "DELETE FROM webhook_attempts WHERE webhook_id = %s AND id < %s", (webhook_id, _oldest_id())
     return LoggedAttempt(attempt_id, message_id, event_type, number, at, milliseconds, delivered, status_code, error)
 
 
 def page(
     webhook_id: UUID, *, limit: int, before: UUID | None = None, delivered: bool | None = None
 ) -> Script[list[LoggedAttempt]]:
-    """The log of a subscription, newest first.
+    """The log of a subscription, newest first; what is older than `KEPT` is removed by the next attempt, and not shown.
 
     Args:
         before: the id of the last attempt of the page before.
@@ -109,9 +109,9 @@ def page(
     """
     rows = yield (
         "SELECT id, message_id, event_type, attempt, at, duration_ms, delivered, status_code, error "
-        "FROM webhook_attempts WHERE webhook_id = %s AND (%s::uuid IS NULL OR id < %s) "
+        "FROM webhook_attempts WHERE webhook_id = %s AND id >= %s AND (%s::uuid IS NULL OR id < %s) "
         "AND (%s::boolean IS NULL OR delivered = %s) ORDER BY id DESC LIMIT %s",
-        (webhook_id, before, before, delivered, delivered, limit),
+        (webhook_id, _oldest_id(), before, before, delivered, delivered, limit),
     )
     return [LoggedAttempt(*row) for row in rows]
 
@@ -120,6 +120,6 @@ def _target(webhook_id: UUID, url: str, secret: str, previous: str | None) -> Ta
     return Target(webhook_id, url, (secret,) if previous is None else (secret, previous))
 
 
-def _first_id(at: datetime) -> UUID:
-    """The least id that `uuid7` can make at a time."""
-    return UUID(int=int(at.timestamp() * 1000) << 80)
+def _oldest_id() -> UUID:
+    """The least id that `uuid7` could make as long ago as attempts are kept."""
+    return UUID(int=int((SYSTEM.now() - KEPT).timestamp() * 1000) << 80)

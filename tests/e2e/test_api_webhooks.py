@@ -160,6 +160,9 @@ def test_old_attempts_leave_the_log_and_their_messages_stay_delivered(api: Api) 
 
         note("msg_old")
         connection.execute("UPDATE webhook_attempts SET id = '01800000-0000-7000-8000-000000000000'")
+        connection.commit()
+        page = api.client.get(f"/webhooks/{made['id']}/deliveries").json()
+        assert page == {"attempts": [], "next": None}, "also where nothing was sent since"
         note("msg_new")
         assert connection.execute("SELECT message_id FROM webhook_attempts").fetchall() == [("msg_new",)]
         assert run(connection, webhook_deliveries.owed("demo", "run.failed", "msg_old")) == []
