@@ -146,12 +146,13 @@ class RunFeeds:
         self._question.set()
 
     async def _forever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        said = ""
+        said, now = "", asyncio.get_running_loop().time
         while True:
+            begun = now()
             try:
                 await work()
             except Exception as error:  # whatever it is: the streams of this process live on this task
-                if repr(error) != said:
+                if repr(error) != said or now() - begun > LOOK_SECONDS:  # else nothing went well since
                     said = repr(error)
                     log.warning("run events cannot be followed now", doing=work.__name__.strip("_"), error=said)
             await asyncio.sleep(_AGAIN_SECONDS)

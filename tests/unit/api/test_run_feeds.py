@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from offsetzero.api import run_feeds
 from offsetzero.api.run_feeds import Feed, RunFeeds
@@ -94,3 +95,28 @@ def test_a_run_is_looked_at_now_and_then_however_much_news_there_is_of_others(mo
                     await task
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(("look_seconds", "said"), [(60.0, 1), (0.0, 3)])
+def test_the_same_trouble_is_said_once_and_once_more_when_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch, look_seconds: float, said: int
+) -> None:
+    monkeypatch.setattr(run_feeds, "LOOK_SECONDS", look_seconds)
+    monkeypatch.setattr(run_feeds, "_AGAIN_SECONDS", 0.0)
+    times = 0
+
+    async def work() -> None:
+        nonlocal times
+        times += 1
+        await asyncio.sleep(0.01)
+        if times > 3:
+            raise asyncio.CancelledError
+        raise OSError("away")
+
+    async def listen() -> run_feeds.AsyncConnection:
+        raise AssertionError("nothing listens here")
+
+    feeds = RunFeeds(None, listen, 60, 10)  # type: ignore[arg-type]
+    with capture_logs() as lines, suppress(asyncio.CancelledError):
+        asyncio.run(feeds._forever(work))
+    assert [line["error"] for line in lines] == ["OSError('away')"] * said
