@@ -69,7 +69,7 @@ def _end(connection: psycopg.Connection, generation: Generation, tell: Callable[
             with connection.transaction():
                 return run(connection, drops.drop(generation, LOCK_SECONDS))
         except psycopg.errors.LockNotAvailable:
-            tell(f"Generation {generation.number} waits for a transaction of the group that takes long")
+            tell(f"Generation {generation.number} waits for who reads it, or for a handler that takes long")
             time.sleep(PAUSE_SECONDS)
 
 

@@ -12,7 +12,7 @@ def drop(generation: Generation, seconds: float) -> Script[bool]:
 
     Args:
         generation: that is dropped.
-        seconds: how long to wait for the transactions of the group, behind which others wait.
+        seconds: how long to wait for who reads it, and for the transactions of the group, behind which others wait.
 
     Returns:
         False when it is read, and nothing was changed.
@@ -21,8 +21,9 @@ def drop(generation: Generation, seconds: float) -> Script[bool]:
         psycopg.errors.LockNotAvailable: they last longer.
     """
     key = generation.group, generation.number
+    yield generations.lock_limit(seconds)
     yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (generations.READERS, generation.schema)
-    yield from generations.hold_pointer(generation.group, seconds)
+    yield from generations.hold_pointer(generation.group)
     if (yield from generations.active(generation.group)) == generation.number:
         return False
     yield "UPDATE group_generations SET dropped_at = now() WHERE group_name = %s AND generation = %s", key

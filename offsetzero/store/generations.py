@@ -10,7 +10,7 @@ from datetime import datetime
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.generation import Generation
-from offsetzero.store.script import Script
+from offsetzero.store.script import Script, Statement
 
 LOCK = 0x6F7A_0003
 """First half of the advisory lock of a pointer; the other is the hash of the group's name."""
@@ -232,8 +232,13 @@ def hold_pointer(group: str, seconds: float = 0.0) -> Script[None]:
         psycopg.errors.LockNotAvailable: they last longer.
     """
     if seconds:
-        yield "SELECT set_config('lock_timeout', %s, true)", (f"{max(1, int(seconds * 1000))}ms",)
+        yield lock_limit(seconds)
     yield "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, group)
+
+
+def lock_limit(seconds: float) -> Statement:
+    """Have the transaction wait no longer than that for any lock; see `hold_pointer`."""
+    return "SELECT set_config('lock_timeout', %s, true)", (f"{max(1, int(seconds * 1000))}ms",)
 
 
 def freeze(group: str, seconds: float) -> Script[None]:

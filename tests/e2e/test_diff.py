@@ -12,7 +12,7 @@ from commands import CommandsHere
 from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import drops
+from offsetzero.store import drops, generations
 from offsetzero.store.database import Connection
 from offsetzero.store.script import run
 from support import wait_until
@@ -215,6 +215,17 @@ def test_both_are_seen_at_one_moment_and_a_drop_waits(made: Generations) -> None
     assert (command.returncode, said) == (0, ("t: 0 rows only in 1, 0 only in 2, 0 changed, 1 the same\n", ""))
     refused = made.command("diff", "sizes", "1", "2", status=1).stderr
     assert "group sizes: there is no generation 2; there is 1" in refused
+
+
+def test_who_drops_a_generation_hears_that_somebody_reads_it(made: Generations) -> None:
+    """Otherwise `rebuild --prune` stands still without a word for as long as a comparison takes."""
+    made.make(1, "CREATE TABLE t (id int PRIMARY KEY)")
+    made.make(2, "CREATE TABLE t (id int PRIMARY KEY)")
+    with psycopg.connect(made.url, autocommit=True) as reader, psycopg.connect(made.url) as dropper:
+        run(reader, generations.keep(Generation("sizes", 2)))
+        dropper.execute("SET statement_timeout = '5s'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            run(dropper, drops.drop(Generation("sizes", 2), 0.2))
 
 
 def test_bad_input_is_one_clear_error(made: Generations) -> None:
