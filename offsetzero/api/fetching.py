@@ -51,7 +51,7 @@ async def named(request: Request) -> ObjectRequest:
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MAX_BODY:
-            raise too_large(_MAX_BODY)
+            raise Problem(413, "too-large", f"the body is larger than {_MAX_BODY} bytes")
     try:
         return ObjectRequest.model_validate_json(bytes(body))
     except ValidationError as error:

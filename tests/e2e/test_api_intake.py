@@ -236,6 +236,9 @@ def test_a_document_comes_by_its_uri_too(api: Api) -> None:
     assert _problem(post("other/secret.pdf"), 422, "object-missing")
     assert _problem(post("demo/../other/secret.pdf"), 422, "object-missing")
     assert _problem(post("demo/none.pdf"), 422, "object-missing")
+    long = api.client.post("/documents", json={"uri": "x" * 70_000})
+    assert _problem(long, 413, "too-large")
+    assert long.json()["detail"] == "the body is larger than 65536 bytes", "not the file"
     odd = {"uri": f"{folder.as_uri()}/demo/a\x01.pdf"}
     assert _problem(api.client.post("/documents", json=odd), 422, "object-missing"), "no key may have that character"
     assert _problem(post("demo/large.pdf"), 413, "too-large")
