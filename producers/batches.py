@@ -111,6 +111,11 @@ class Sender:
         return [*self._blocked.now(), *self._late]
 
     @property
+    def busy(self) -> set[int]:
+        """The shards of which records are without an answer."""
+        return {row.shard for row, _ in self._late.values()}
+
+    @property
     def is_full(self) -> bool:
         """Whether so many records are without an answer that no more should be sent."""
         return len(self._late) >= _MAX_LATE

@@ -125,7 +125,7 @@ class Relay:
             sender = Sender(producer, self._settings, schemas, self._blocked, self._clock)
             while not stop.is_set():
                 self._turned_at = self._clock.monotonic()
-                self._balance(shards)
+                self._balance(shards, sender)
                 self._keep_house(connection)
                 forget_notifications(connection)
                 if not self._publish_batch(connection, sender, shards):
@@ -166,12 +166,12 @@ class Relay:
         if sent.away is not None:
             raise sent.away
 
-    def _balance(self, shards: Shards) -> None:
-        """Give and take shards; now nothing is on its way but what has no answer for long."""
+    def _balance(self, shards: Shards, sender: Sender) -> None:
+        """Give and take shards, but for those of which something has no answer for long; all else has its answer."""
         now = self._clock.monotonic()
         if now - self._balanced >= _BALANCE_SECONDS:
             self._balanced = now
-            if shards.balance():
+            if shards.balance(sender.busy):
                 metrics.OUTBOX_SHARDS.set(len(shards.mine))
                 _log.info("relay has other shards now", shards=len(shards.mine))
 

@@ -31,13 +31,14 @@ class Change(NamedTuple):
     take: list[int]
 
 
-def change(me: int, members: Collection[int], owners: Mapping[int, int]) -> Change:
+def change(me: int, members: Collection[int], owners: Mapping[int, int], busy: Collection[int] = frozenset()) -> Change:
     """The rule: with n relays each has a n-th of the shards, and those of the lowest pids have one more if need be.
 
     Args:
         me: the session's pid.
         members: pids of all relays, this one too.
         owners: pid by shard, of the shards that somebody has.
+        busy: those of this session of which records are without an answer: they are not given yet.
 
     Returns:
         What to give; or what to take, all of it shards that nobody had.
@@ -45,9 +46,9 @@ def change(me: int, members: Collection[int], owners: Mapping[int, int]) -> Chan
     rank = sorted(members).index(me)
     each, rest = divmod(SHARDS, len(members))
     part = each + (rank < rest)
-    mine = sorted(shard for shard, pid in owners.items() if pid == me)
+    mine = sorted((shard for shard, pid in owners.items() if pid == me), key=lambda one: (one not in busy, one))
     if len(mine) > part:
-        return Change(mine[part:], [])
+        return Change([shard for shard in mine[part:] if shard not in busy], [])
     free = [shard for shard in range(SHARDS) if shard not in owners]
     begin = rank * SHARDS // len(members)  # not all of them try the same ones first
     around = sorted(free, key=lambda shard: (shard - begin) % SHARDS)
@@ -76,11 +77,21 @@ class Shards:
         row = self._connection.execute("SELECT pg_try_advisory_lock_shared(%s)", (MEMBER_LOCK,)).fetchone()
         return bool(row and row[0])
 
-    def balance(self) -> bool:
-        """Give or take what is due; call it when no record is on its way. Returns whether something changed."""
+    def balance(self, busy: Collection[int] = frozenset()) -> bool:
+        """Give or take what is due; call it when no record is on its way but of `busy` shards.
+
+        Who has a shard next sends again what has no answer, and then the next rows of its keys: a record of ours that
+        lands behind these would be the last of its key, which is what a compacted topic keeps.
+
+        Args:
+            busy: shards that are not given yet.
+
+        Returns:
+            Whether something changed.
+        """
         locks = self._connection.execute(_LOCKS, (SHARD_LOCK, MEMBER_LOCK)).fetchall()
         owners = {shard: pid for shard, pid in locks if shard is not None}
-        todo = change(self._me, {self._me, *(pid for shard, pid in locks if shard is None)}, owners)
+        todo = change(self._me, {self._me, *(pid for shard, pid in locks if shard is None)}, owners, busy)
         for shard in todo.give:
             self._connection.execute("SELECT pg_advisory_unlock(%s, %s)", (SHARD_LOCK, shard))
             self._mine.remove(shard)

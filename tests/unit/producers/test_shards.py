@@ -53,3 +53,14 @@ def test_one_that_comes_takes_no_more_than_its_part_and_the_others_keep_the_rest
 def test_of_more_relays_than_shards_some_have_none() -> None:
     members = set(range(SHARDS + 3))
     assert [len(change(pid, members, {}).take) for pid in sorted(members)] == [1] * SHARDS + [0] * 3
+
+
+def test_a_shard_with_records_that_have_no_answer_is_not_given() -> None:
+    """The next relay would send them again and go on with their keys, and ours might land behind all that."""
+    owners = dict.fromkeys(range(SHARDS), 1)
+    busy = {0, 20, 31}
+    given = change(1, {1, 2}, owners, busy).give
+    assert len(given) == SHARDS // 2
+    assert not busy & set(given)
+    busy = set(range(SHARDS - 3))
+    assert change(1, {1, 2}, owners, busy).give == [SHARDS - 3, SHARDS - 2, SHARDS - 1]
