@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -16,8 +15,7 @@ from offsetzero.api.routes import catalogue, documents, operations, runs, search
 from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.api.services import Services
 from offsetzero.settings import Settings
-from offsetzero.store import run_events
-from offsetzero.store.database import async_pool, listening
+from offsetzero.store.database import async_pool
 from offsetzero.store.objects import Objects
 
 MAX_JSON_BYTES = 64 * 1024
@@ -33,12 +31,11 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        listen = partial(listening, settings, run_events.CHANNEL, name="offsetzero-api-listener")
         limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
         tries = TenantLimits(webhooks.TRIES_PER_SECOND, webhooks.TRIES_AT_ONCE)
         async with (
             async_pool(settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS) as pool,
-            RunFeeds(pool, listen, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
+            RunFeeds(pool, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
         ):
             app.state.services = Services(settings, pool, Objects(settings.objects), limits, tries, feeds)
             pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")

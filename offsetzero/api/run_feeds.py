@@ -1,23 +1,23 @@
-"""What is new of the runs that this process shows: one connection listens, one statement reads for all streams.
+"""What is new of the runs that this process shows: one statement reads for all streams, twice a second.
 
-A notification only says that there is something to read. Each run that is watched is looked at every 15 s besides, so
-that a listener which is dead, or a pooler that swallows LISTEN, costs seconds and no event.
+Nothing is notified: PostgreSQL lets one transaction with a NOTIFY commit at a time in all its databases, its write to
+the disk included (`PreCommit_Notify` in its async.c), and every group changes the steps of runs in its transactions.
 """
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from offsetzero import logs, metrics
 from offsetzero.store import run_events
-from offsetzero.store.database import AsyncConnection, AsyncPool
+from offsetzero.store.database import AsyncPool
 from offsetzero.store.run_events import RunEvent
 from offsetzero.store.script import arun
 
-LOOK_SECONDS = 15.0
+LOOK_SECONDS = 0.5
 _AGAIN_SECONDS = 1.0  # between two tries of what has failed
 _TRIM_SECONDS = 60.0
 _AT_ONCE = 1_000  # runs that one statement reads
@@ -74,28 +74,24 @@ class RunFeeds:
 
     Args:
         pool: to read events with.
-        listen: makes the connection that listens.
         keep_seconds: how long events are kept.
         most: streams that a tenant may have open: each holds a connection of this process.
     """
 
-    def __init__(
-        self, pool: AsyncPool, listen: Callable[[], Awaitable[AsyncConnection]], keep_seconds: float, most: int
-    ) -> None:
+    def __init__(self, pool: AsyncPool, keep_seconds: float, most: int) -> None:
         self._pool = pool
         self._most = most
         self._streams: Counter[str] = Counter()  # by tenant
-        self._listen: Final = listen
         self._keep_seconds = keep_seconds
         self._feeds: dict[str, Feed] = {}
-        self._asked: set[str] = set()  # runs that there may be news of
+        self._asked: set[str] = set()  # runs that are read at once: their streams have just begun
         self._question = asyncio.Event()
         self.is_ending = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["RunFeeds"]:
-        """Listen, read and trim meanwhile."""
-        works = (self._hear, self._read, self._trim)
+        """Read and trim meanwhile."""
+        works = (self._read, self._trim)
         tasks = [asyncio.create_task(self._forever(work), name=f"run-feeds{work.__name__}") for work in works]
         try:
             yield self
@@ -157,16 +153,9 @@ class RunFeeds:
                     log.warning("run events cannot be followed now", doing=work.__name__.strip("_"), error=said)
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _hear(self) -> None:
-        async with await self._listen() as connection:
-            self._ask(self._feeds)  # of what was told while nobody listened
-            async for notice in connection.notifies():
-                if notice.payload in self._feeds:
-                    self._ask([notice.payload])
-
     async def _read(self) -> None:
         now = asyncio.get_running_loop().time
-        due = now() + LOOK_SECONDS  # of the look at all runs, however often there is news of some meanwhile
+        due = now() + LOOK_SECONDS  # of the look at all runs, however many begin meanwhile
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):

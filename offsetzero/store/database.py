@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
-from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from offsetzero.settings import Settings
@@ -145,21 +144,4 @@ def async_pool(
         configure=configure if schema is not None else None,
         open=False,
     )
-    return made
-
-
-async def listening(settings: Settings, channel: str, *, name: str) -> AsyncConnection:
-    """A connection of its own that listens on a channel; each statement on it commits by itself.
-
-    Args:
-        channel: an identifier.
-        name: shown by PostgreSQL as the application.
-
-    Raises:
-        psycopg.OperationalError: the database cannot be reached.
-    """
-    made = await psycopg.AsyncConnection.connect(
-        settings.database_url.get_secret_value(), autocommit=True, application_name=name, **_SESSION
-    )
-    await made.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
     return made

@@ -10,8 +10,6 @@ from offsetzero.store.run_states import RunStatus
 from offsetzero.store.run_views import RunView
 from offsetzero.store.script import Rows, Script
 
-CHANNEL = "offsetzero_runs"
-"""Notified with the run's id when one of its events is committed."""
 MOST = 500
 """Events that are told one by one; who is further behind is told how the run is now."""
 KEPT = 64

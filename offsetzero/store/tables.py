@@ -135,8 +135,8 @@ idempotency_keys = Table(
 )
 
 # What became of a run, for those who watch it: numbered from 1 without a gap, up to runs.last_event. Triggers on the
-# two tables above write the row as it is then, in the transaction that changes it, and notify the channel
-# `offsetzero_runs`. Old ones are deleted (offsetzero.store.run_events.trim).
+# two tables above write the row as it is then, in the transaction that changes it. Old ones are deleted
+# (offsetzero.store.run_events.trim).
 run_events = Table(
     "run_events",
     metadata,

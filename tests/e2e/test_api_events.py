@@ -21,7 +21,7 @@ from e2e.conftest import Process, environment
 from event_client import Busy, Told, following, following_async
 from running_api import Api, running
 
-from offsetzero.api import event_stream, run_feeds, run_stream
+from offsetzero.api import event_stream, run_stream
 from offsetzero.cli import serve
 from offsetzero.settings import Settings
 from offsetzero.store import runs
@@ -153,26 +153,16 @@ def test_silence_has_comments_and_an_end(api: Api, monkeypatch: pytest.MonkeyPat
     assert 3 <= len(rest) <= 5, "a key that was revoked is looked at again"
 
 
-def test_a_lost_listener_and_a_deaf_one_lose_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_change_of_a_run_is_notified(api: Api) -> None:
+    """Transactions that notify commit one after the other in all of PostgreSQL: groups would wait for each other."""
     run_id = _made(api)
+    with psycopg.connect(api.settings.database_url.get_secret_value(), autocommit=True) as connection:
+        (made,) = connection.execute("SELECT pg_get_functiondef('offsetzero_run_event'::regproc)").fetchone() or ()
+        assert "notify" not in made.lower()
     with following(api.client, run_id) as told:
         _take(told, 3)
-        ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = %s"
-        listening = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
-        name = "offsetzero-api-listener"
-        wait_until(lambda: api.rows(listening, name), what="it listens")
-        assert api.rows(ended + " AND datname = current_database()", name) == [(1,)], "one for the whole process"
         _do(api, runs.start_step(run_id, "indexer", 1))
-        assert [event.id for event in _take(told, 2)] == [4, 5]
-    monkeypatch.setattr(run_feeds, "LOOK_SECONDS", 0.2)
-    with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
-        connection.execute(
-            "DO $$ BEGIN EXECUTE replace(pg_get_functiondef('offsetzero_run_event'::regproc), "
-            "'PERFORM pg_notify(''offsetzero_runs'', changed::text);', ''); END $$"
-        )
-    with following(api.client, run_id, 5) as told:
-        _do(api, runs.succeed_step(run_id, "indexer"))
-        assert [event.id for event in _take(told, 1)] == [6]
+        assert [event.id for event in _take(told, 2)] == [4, 5], "it is told all the same"
 
 
 def _streams(api: Api) -> float:

@@ -62,7 +62,7 @@ def test_an_odd_last_event_is_one_that_no_run_has(header: str | None, number: in
 
 
 def test_a_run_is_looked_at_now_and_then_however_much_news_there_is_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a pooler swallows LISTEN, streams that begin are news all the time, and the others had none of theirs."""
+    """Streams that begin are news all the time, and the others had none of theirs."""
     monkeypatch.setattr(run_feeds, "LOOK_SECONDS", 0.05)
     quiet, busy = uuid4(), uuid4()
 
@@ -75,16 +75,13 @@ def test_a_run_is_looked_at_now_and_then_however_much_news_there_is_of_others(mo
             if self.looks >= 3:  # the first is because it is new
                 self.again.set()
 
-    async def listen() -> run_feeds.AsyncConnection:
-        raise AssertionError("nothing listens here")
-
     async def news(feeds: RunFeeds, run_id: UUID) -> None:
         while True:
             with feeds.watch("demo", run_id, 0):
                 await asyncio.sleep(0.01)
 
     async def play() -> None:
-        feeds = Read(None, listen, 60, 10)  # type: ignore[arg-type]
+        feeds = Read(None, 60, 10)  # type: ignore[arg-type]
         with feeds.watch("demo", quiet, 0):
             tasks = [asyncio.create_task(feeds._read()), asyncio.create_task(news(feeds, busy))]
             async with asyncio.timeout(5):
@@ -113,10 +110,7 @@ def test_the_same_trouble_is_said_once_and_once_more_when_it_comes_again(
             raise asyncio.CancelledError
         raise OSError("away")
 
-    async def listen() -> run_feeds.AsyncConnection:
-        raise AssertionError("nothing listens here")
-
-    feeds = RunFeeds(None, listen, 60, 10)  # type: ignore[arg-type]
+    feeds = RunFeeds(None, 60, 10)  # type: ignore[arg-type]
     with capture_logs() as lines, suppress(asyncio.CancelledError):
         asyncio.run(feeds._forever(work))
     assert [line["error"] for line in lines] == ["OSError('away')"] * said

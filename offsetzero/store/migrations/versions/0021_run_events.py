@@ -1,4 +1,4 @@
-"""What became of each run, as numbered events; a trigger writes them and notifies `offsetzero_runs`."""
+"""What became of each run, as numbered events; a trigger writes them."""
 
 from alembic import op
 
@@ -31,7 +31,6 @@ DECLARE
 BEGIN
     UPDATE runs SET last_event = last_event + 1 WHERE id = changed RETURNING last_event INTO next;
     INSERT INTO run_events (run_id, number, kind, state) VALUES (changed, next, TG_ARGV[0], state);
-    PERFORM pg_notify('offsetzero_runs', changed::text);
     RETURN NULL;
 END
 $$;
