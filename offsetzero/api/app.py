@@ -39,10 +39,12 @@ def create_app(settings: Settings) -> FastAPI:
         ):
             app.state.services = Services(settings, pool, Objects(settings.objects), limits, tries, feeds)
             pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")
-            yield
-            pruning.cancel()
-            with suppress(asyncio.CancelledError):
-                await pruning
+            try:
+                yield
+            finally:
+                pruning.cancel()
+                with suppress(asyncio.CancelledError):
+                    await pruning
 
     app = DescribedApi(
         title="offsetzero",
