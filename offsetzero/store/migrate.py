@@ -106,5 +106,4 @@ def _make_index(connection: psycopg.Connection, name: str, columns: str) -> None
         return
     if found is not None:
         connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
-    log.info("index is made, others go on meanwhile", index=name)
     connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {columns}".encode())

@@ -38,7 +38,7 @@ def test_plan_apply_and_list_work_one_after_the_other(settings: Settings, offset
     fewer = offsetzero("topics", "apply", status=1, OFFSETZERO_KAFKA__PARTITIONS="3")
     assert "cannot take partitions away" in fewer.stderr
     more = offsetzero("topics", "plan", "--json", status=1, OFFSETZERO_KAFKA__PARTITIONS="8")
-    assert len(json.loads(more.stdout)["refusals"]) == 16
+    assert len(json.loads(more.stdout)["refusals"]) == 20
     offsetzero("topics", "apply", "--allow-rekey", OFFSETZERO_KAFKA__PARTITIONS="8")
     assert cluster.partitions(settings)["notifier.dlq"] == 8
 

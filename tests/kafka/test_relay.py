@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import psycopg
@@ -392,15 +393,17 @@ def test_it_waits_while_the_database_only_reads(
     settings: Settings,
     connection: psycopg.Connection,
     read: Callable[..., list[Message]],
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A failover leaves a server that reads and does not write: SQLSTATE 25006, which is no OperationalError."""
+    monkeypatch.setattr(relay, "_log", log := Mock(wraps=relay._log))
     name = settings.database_url.get_secret_value().rpartition("/")[2]
     with connection.transaction():
         event_id = outbox.add(connection, _deleted())
     connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with running(settings):
-        wait_until(lambda: "away" in capsys.readouterr().out, what="a first refusal")
+        wait_until(lambda: log.warning.called, what="a first refusal")
+        assert "the database is away" in log.warning.call_args.args[0]
         connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
