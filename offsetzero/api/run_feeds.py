@@ -7,7 +7,7 @@ the disk included (`PreCommit_Notify` in its async.c), and every group changes t
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from offsetzero.store.run_events import RunEvent
 from offsetzero.store.script import arun
 
 LOOK_SECONDS = 0.5
+_WELL_SECONDS = 15.0  # after which the same trouble is another one, and said once more
 _AGAIN_SECONDS = 1.0  # between two tries of what has failed
 _TRIM_SECONDS = 60.0
 _AT_ONCE = 1_000  # runs that one statement reads
@@ -84,8 +85,6 @@ class RunFeeds:
         self._streams: Counter[str] = Counter()  # by tenant
         self._keep_seconds = keep_seconds
         self._feeds: dict[str, Feed] = {}
-        self._asked: set[str] = set()  # runs that are read at once: their streams have just begun
-        self._question = asyncio.Event()
         self.is_ending = False
 
     @asynccontextmanager
@@ -118,13 +117,12 @@ class RunFeeds:
         Args:
             tenant_id: whose run it is.
             run_id: which.
-            newest: number of the last event that is known; what was committed since is read at once.
+            newest: number of the last event that is known; what was committed since is read with the next look.
         """
         name = str(run_id)
         feed = self._feeds.setdefault(name, Feed(newest))
         feed.watchers += 1
         self._streams[tenant_id] += 1
-        self._ask([name])
         metrics.HTTP_STREAMS.inc()
         try:
             yield feed
@@ -137,10 +135,6 @@ class RunFeeds:
             if not feed.watchers:
                 del self._feeds[name]
 
-    def _ask(self, names: Iterable[str]) -> None:
-        self._asked.update(names)
-        self._question.set()
-
     async def _forever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         said, now = "", asyncio.get_running_loop().time
         while True:
@@ -148,30 +142,17 @@ class RunFeeds:
             try:
                 await work()
             except Exception as error:  # whatever it is: the streams of this process live on this task
-                if repr(error) != said or now() - begun > LOOK_SECONDS:  # else nothing went well since
+                if repr(error) != said or now() - begun > _WELL_SECONDS:  # else nothing went well since
                     said = repr(error)
                     log.warning("run events cannot be followed now", doing=work.__name__.strip("_"), error=said)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _read(self) -> None:
-        now = asyncio.get_running_loop().time
-        due = now() + LOOK_SECONDS  # of the look at all runs, however many begin meanwhile
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(due):
-                    await self._question.wait()
-            if now() >= due:
-                self._asked.update(self._feeds)
-                due = now() + LOOK_SECONDS
-            self._question.clear()
-            names = [name for name in self._asked if name in self._feeds]
-            self._asked.clear()
-            try:
-                for begin in range(0, len(names), _AT_ONCE):
-                    await self._publish(names[begin : begin + _AT_ONCE])
-            except BaseException:
-                self._ask(names)
-                raise
+            await asyncio.sleep(LOOK_SECONDS)
+            names = list(self._feeds)
+            for begin in range(0, len(names), _AT_ONCE):
+                await self._publish(names[begin : begin + _AT_ONCE])
 
     async def _publish(self, names: list[str]) -> None:
         known = [(UUID(name), self._feeds[name].newest) for name in names if name in self._feeds]

@@ -151,17 +151,22 @@ def _beside_a_slow_handler(url: str) -> Iterator[psycopg.Connection]:
         assert [member.execute(valid, (name,)).fetchone() for name in INDEXES] == [(True,)] * len(INDEXES)
 
 
+def _bring_to(database: str, revision: str) -> None:
+    """Leave a database as that version of the tables made it."""
+    upgrade(database)
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    with engine(database).connect() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+
+
 def test_members_do_not_wait_behind_a_migration_that_waits(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL lets nobody pass who comes later: a pipeline would stand still until the slowest handler has ended."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.3)
-    upgrade(empty_database)
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
-    with engine(empty_database).connect() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0011")
+    _bring_to(empty_database, "0011")
     with _beside_a_slow_handler(empty_database) as member:
         member.execute("SET lock_timeout = '2s'")
         for number in range(20):
@@ -174,12 +179,7 @@ def test_a_migration_that_is_ended_by_a_deadlock_is_tried_again(
 ) -> None:
     """PostgreSQL ends one of two that wait for each other: whoever was first to wait."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 10.0)
-    upgrade(empty_database)
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
-    with engine(empty_database).connect() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0019")
+    _bring_to(empty_database, "0019")
     upgrading = threading.Thread(target=upgrade, args=(empty_database,))
     with psycopg.connect(empty_database) as handler, psycopg.connect(empty_database, autocommit=True) as other:
         handler.execute("SET deadlock_timeout = '30s'")  # it is not the one that is ended

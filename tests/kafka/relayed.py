@@ -1,4 +1,4 @@
-"""Writers with slow transactions, relays that are killed, and a judge of what arrived: for `test_relay_proof`."""
+"""A relay in a thread; and for `test_relay_proof` slow writers, relays that are killed, a judge of what arrived."""
 
 import os
 import random
@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from offsetzero.producers import outbox
 from offsetzero.producers.log import LogProducer
+from offsetzero.producers.relay import Relay
 from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster
@@ -272,3 +273,17 @@ def judge(committed: dict[str, tuple[str, int]], records: Sequence[Arrived], kil
         duplicates=len(records) - len(times),
         unexplained=unexplained,
     )
+
+
+@contextmanager
+def relaying(settings: Settings) -> Iterator[None]:
+    """A relay works, in a thread of this process."""
+    stop = threading.Event()
+    thread = threading.Thread(target=Relay(settings).run, args=(stop,), name="relay")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(40)
+        assert not thread.is_alive()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from kafka import relayed
 from kafka.relayed import arrived
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from offsetzero.cli.outbox import app
 from offsetzero.producers import outbox
-from offsetzero.producers.relay import Relay
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.settings import Settings
@@ -48,15 +47,8 @@ def connection(url: str) -> Iterator[psycopg.Connection]:
 @contextmanager
 def relaying(settings: Settings) -> Iterator[None]:
     cluster.ensure(settings, [Topic("documents", 1)])
-    stop = threading.Event()
-    thread = threading.Thread(target=Relay(settings).run, args=(stop,))
-    thread.start()
-    try:
+    with relayed.relaying(settings):
         yield
-    finally:
-        stop.set()
-        thread.join(40)
-        assert not thread.is_alive()
 
 
 def test_a_row_is_part_of_the_callers_transaction_in_psycopg_and_sqlalchemy(

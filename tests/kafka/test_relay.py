@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from kafka.relayed import relaying
 from pydantic import SecretStr
 
 from offsetzero import metrics
@@ -45,19 +46,6 @@ def connection(settings: Settings) -> Iterator[psycopg.Connection]:
     cluster.ensure(settings, TOPICS)
     with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as opened:
         yield opened
-
-
-@contextmanager
-def running(settings: Settings) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=Relay(settings).run, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(40)
-        assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -150,7 +138,7 @@ def _unpublished(connection: psycopg.Connection) -> int:
 def test_committed_rows_are_published_with_headers_and_rolled_back_ones_are_not(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
-    with running(settings):
+    with relaying(settings):
         event = _deleted()
         with connection.transaction():
             event_id = outbox.add(connection, event, correlation_id="c-1", sequence=7, source="/test")
@@ -178,7 +166,7 @@ def test_rows_of_one_key_keep_their_order(
     with connection.transaction():
         for number in range(200):
             outbox.add(connection, _deleted(keys[number % 5]), sequence=number)
-    with running(settings):
+    with relaying(settings):
         messages = read("documents", 200)
     by_key: dict[bytes, list[int]] = {}
     for message in messages:
@@ -195,7 +183,7 @@ def test_a_row_that_commits_after_later_ids_is_not_skipped(
     """watermill#311, kamu-cli#1398: ids are taken before commit; a cursor by id loses the slow transaction's row."""
     slow, fast = _deleted(), _deleted()
     url = settings.database_url.get_secret_value()
-    with running(settings), psycopg.connect(url) as other:
+    with relaying(settings), psycopg.connect(url) as other:
         outbox.add(other, slow)
         outbox.add(connection, fast)
         (first,) = read("documents", 1)
@@ -213,7 +201,7 @@ def test_a_refused_row_stops_only_its_key(
     outbox.add(connection, _deleted(stuck, tenant="x" * 1_500_000))
     outbox.add(connection, _deleted(stuck))
     outbox.add(connection, _deleted(free))
-    with running(settings):
+    with relaying(settings):
         (message,) = read("documents", 1)
         assert message.key() == str(free).encode()
         outbox.add(connection, _deleted(free))
@@ -235,7 +223,7 @@ def test_a_row_that_is_no_record_stops_only_itself(
     outbox.add(connection, _deleted())
     connection.execute("UPDATE outbox SET headers = %s::jsonb, payload = 'no avro'", (headers,))
     outbox.add(connection, _deleted())
-    with running(settings):
+    with relaying(settings):
         read("documents", 1)
         wait_until(lambda: len(_parked(connection)) == 1)
 
@@ -247,7 +235,7 @@ def test_a_topic_that_does_not_exist_stops_only_its_rows(
     connection.execute("UPDATE outbox SET topic = 'nowhere'")
     outbox.add(connection, _deleted())
     tries = "SELECT max(attempts), bool_and(parked_at IS NULL) FROM outbox"
-    with running(settings):
+    with relaying(settings):
         wait_until(lambda: _unpublished(connection) == 1, 30)
         assert connection.execute(tries).fetchone() == (0, True)  # nobody has waited for the ten seconds that it takes
         wait_until(lambda: connection.execute(tries).fetchone() == (1, True), 30)
@@ -272,9 +260,9 @@ def test_relays_share_the_keys_as_they_come_and_go_and_publish_nothing_twice(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        with running(settings):
+        with relaying(settings):
             wait_until(share(1))
-            with running(settings), running(settings):
+            with relaying(settings), relaying(settings):
                 wait_until(share(3))
             wait_until(share(1))
             stop.set()
@@ -292,7 +280,7 @@ def test_a_relay_of_before_there_were_shards_is_waited_for(
     """An update: the old one publishes all rows, and holds one lock alone for that."""
     outbox.add(connection, _deleted())
     connection.execute("SELECT pg_advisory_lock(%s)", (shards.MEMBER_LOCK,))
-    with running(settings):
+    with relaying(settings):
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'offsetzero-relay' AND datname = %s"
         wait_until(lambda: connection.execute(sessions, (connection.info.dbname,)).fetchone() == (1,))
         assert _shards(connection) == []
@@ -305,7 +293,7 @@ def test_it_goes_on_when_its_database_session_is_ended(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
     mine = "FROM pg_stat_activity WHERE application_name = 'offsetzero-relay' AND datname = current_database()"
-    with running(settings):
+    with relaying(settings):
         outbox.add(connection, _deleted())
         read("documents", 1)
         connection.execute(f"SELECT pg_terminate_backend(pid) {mine}")
@@ -331,7 +319,7 @@ def test_it_goes_on_when_the_broker_comes_back(
     before = _failed("documents")
     for _ in range(3):
         outbox.add(connection, _deleted(key))
-    with running(away):
+    with relaying(away):
         wait_until(lambda: _failed("documents") > before, what="a try that fails")
         assert _unpublished(connection) == 3
         host, _, real = settings.kafka.bootstrap_servers.rpartition(":")
@@ -356,7 +344,7 @@ def test_rows_that_were_published_long_ago_are_deleted_and_others_kept(
     connection.execute("UPDATE outbox SET published_at = now() WHERE published_at IS NULL")
     outbox.add(connection, _deleted())
     count = "SELECT count(*) FROM outbox"
-    with running(settings):
+    with relaying(settings):
         wait_until(lambda: connection.execute(count).fetchone() == (2,), what="two rows left")
 
 
@@ -364,7 +352,7 @@ def test_a_tombstone_goes_through_the_outbox(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
     run(connection, outbox.tombstone("document.deleted", "doc-1", tenant_id="t"))
-    with running(settings):
+    with relaying(settings):
         (message,) = read("documents", 1)
     assert message.value() is None
     assert cloudevents.read(None, message.headers()).meta.subject == "doc-1"
@@ -380,7 +368,7 @@ def test_the_schema_of_a_users_own_event_is_in_the_log_before_the_event(
     with catalogue.declared_for(Topic("invoices", 1, event_types=("relayed.invoice",))):
         cluster.ensure(settings, [Topic("invoices", 1)])
         outbox.add(connection, RelayedInvoice(number="1", cents=5))
-        with running(settings):
+        with relaying(settings):
             (message,) = read("invoices", 1)
     assert all(name != outbox.SCHEMA_HEADER for name, _ in message.headers() or ())
     log = SchemaLog(settings)
@@ -401,7 +389,7 @@ def test_it_waits_while_the_database_only_reads(
     with connection.transaction():
         event_id = outbox.add(connection, _deleted())
     connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    with running(settings):
+    with relaying(settings):
         wait_until(lambda: log.warning.called, what="a first refusal")
         assert "the database is away" in log.warning.call_args.args[0]
         connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -12,10 +11,10 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from kafka.conftest import RunningGroup
+from kafka.relayed import relaying
 
 from offsetzero.consumers import registry
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.producers.relay import Relay
 from offsetzero.schemas import event as event_module
 from offsetzero.settings import Settings
 from offsetzero.store.migrate import upgrade
@@ -65,16 +64,13 @@ def test_the_shop_publishes_and_keeps_its_books(
         connection.rollback()
         connection.execute(_sql("INSERT INTO outbox").replace("7f0c…", str(uuid4())).encode())
         connection.commit()
-    stop = threading.Event()
-    relay = threading.Thread(target=Relay(settings).run, args=(stop,))
-    relay.start()
-    try:
-        with running(books), psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as connection:
-            wait_until(lambda: connection.execute("SELECT count(*) FROM processed_events").fetchone() == (4,))
-            found = dict(connection.execute("SELECT tenant, cents FROM turnover").fetchall())
-    finally:
-        stop.set()
-        relay.join(30)
+    with (
+        relaying(settings),
+        running(books),
+        psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as connection,
+    ):
+        wait_until(lambda: connection.execute("SELECT count(*) FROM processed_events").fetchone() == (4,))
+        found = dict(connection.execute("SELECT tenant, cents FROM turnover").fetchall())
     assert found == {"acme": 1250, "": 150 + 1250}
 
 

@@ -29,6 +29,7 @@ from offsetzero.schemas.ids import uuid7
 from offsetzero.store import webhook_deliveries, webhooks
 from offsetzero.store.database import AsyncConnection
 from offsetzero.store.script import arun
+from offsetzero.store.webhooks import Subscription
 
 T = TypeVar("T")
 router = APIRouter(tags=["webhooks"])
@@ -66,7 +67,7 @@ async def subscribe(body: WebhookRequest, once: MayRepeat, services: WithService
         added = await arun(connection, webhooks.add(uuid7(), once.tenant_id, body.url, secret, types, most=MOST))
         if added is None:
             raise Problem(409, "too-many-webhooks", f"there are {MOST} webhooks already; delete one first")
-        return answer_of(NewWebhookAnswer(**WebhookAnswer.model_validate(added).model_dump(), secret=secret), 201)
+        return _with_secret(added, secret, 201)
 
     return await once.do(body.model_dump_json(), work)
 
@@ -141,9 +142,7 @@ async def rotate(webhook_id: UUID, once: MayRepeat, body: RotationRequest | None
 
     async def work(connection: AsyncConnection) -> Response:
         rotated = await arun(connection, webhooks.rotate(once.tenant_id, webhook_id, secret, asked.keep_seconds))
-        return answer_of(
-            NewWebhookAnswer(**WebhookAnswer.model_validate(_found(rotated)).model_dump(), secret=secret), 200
-        )
+        return _with_secret(_found(rotated), secret, 200)
 
     return await once.do(asked.model_dump_json(), work)
 
@@ -203,6 +202,10 @@ def _found(item: T | None) -> T:
     if item is None:
         raise not_found("webhook")
     return item
+
+
+def _with_secret(subscription: Subscription, secret: str, status: int) -> Response:
+    return answer_of(NewWebhookAnswer(**WebhookAnswer.model_validate(subscription).model_dump(), secret=secret), status)
 
 
 def _new_secret() -> str:

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -15,10 +14,10 @@ import pytest
 from commands import Commands, CommandsHere
 from kafka.conftest import RunningGroup
 from kafka.rebuilding import Threads, following
+from kafka.relayed import relaying
 
 from offsetzero.cli import rebuild_members
 from offsetzero.consumers.groups import notifier
-from offsetzero.producers.relay import Relay
 from offsetzero.settings import Settings
 
 GROUP = "shelf:shelf"
@@ -55,16 +54,8 @@ class Here:
     def member(self) -> AbstractContextManager[object]:
         return following(self._settings, GROUP)
 
-    @contextmanager
-    def relay(self) -> Iterator[None]:
-        stop = threading.Event()
-        thread = threading.Thread(target=Relay(self._settings).run, args=(stop,), name="relay")
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(40)
+    def relay(self) -> AbstractContextManager[object]:
+        return relaying(self._settings)
 
     @contextmanager
     def notifier(self) -> Iterator[None]:

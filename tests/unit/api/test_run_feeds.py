@@ -94,11 +94,11 @@ def test_a_run_is_looked_at_now_and_then_however_much_news_there_is_of_others(mo
     asyncio.run(play())
 
 
-@pytest.mark.parametrize(("look_seconds", "said"), [(60.0, 1), (0.0, 3)])
+@pytest.mark.parametrize(("well_seconds", "said"), [(60.0, 1), (0.0, 3)])
 def test_the_same_trouble_is_said_once_and_once_more_when_it_comes_again(
-    monkeypatch: pytest.MonkeyPatch, look_seconds: float, said: int
+    monkeypatch: pytest.MonkeyPatch, well_seconds: float, said: int
 ) -> None:
-    monkeypatch.setattr(run_feeds, "LOOK_SECONDS", look_seconds)
+    monkeypatch.setattr(run_feeds, "_WELL_SECONDS", well_seconds)
     monkeypatch.setattr(run_feeds, "_AGAIN_SECONDS", 0.0)
     times = 0
 
