@@ -13,13 +13,11 @@ from offsetzero.api.models import IntakeAnswer
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Services
 from offsetzero.api.uploads import Upload
-from offsetzero.producers import outbox
-from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.producers import runs
 from offsetzero.schemas.ids import uuid7
-from offsetzero.store import documents, runs
+from offsetzero.store import documents
 from offsetzero.store.database import AsyncConnection
 from offsetzero.store.documents import Document, Intake
-from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script, arun
 
 log = logs.get(__name__)
@@ -82,7 +80,7 @@ async def reindex(once: Once, document_id: UUID) -> Response:
             raise not_found("document")
         document = yield from documents.find(once.tenant_id, document_id)
         assert document is not None  # noqa: S101 - it is held
-        return (yield from _restart(document, once.services))
+        return (yield from runs.begin_again(document, once.services.settings))
 
     async def work(connection: AsyncConnection) -> Response:
         return _answer(await arun(connection, script()), is_new=True)
@@ -151,7 +149,7 @@ async def _again(connection: AsyncConnection, once: Once, before: Intake, upload
     if newest.run_id != before.run_id and not force:
         return _answer(newest, is_new=False)
     await _put(once.services, document, upload)
-    return _answer(await arun(connection, _restart(document, once.services)), is_new=True)
+    return _answer(await arun(connection, runs.begin_again(document, once.services.settings)), is_new=True)
 
 
 def _answer(intake: Intake, *, is_new: bool) -> Response:
@@ -194,35 +192,13 @@ def _record(document: Document, services: Services) -> Script[Intake]:
         if existing is None:  # deleted between the two statements
             raise _deleted()
         return existing
-    return (yield from _start(document, services))
+    return (yield from runs.begin(document, services.settings))
 
 
 def _held(document: Document) -> Script[Intake | None]:
     if not (yield from documents.lock(document.tenant_id, document.id)):
         return None
     return (yield from documents.find_intake(document.tenant_id, document.sha256))
-
-
-def _restart(document: Document, services: Services) -> Script[Intake]:
-    renewed = yield from documents.renew(document)
-    return (yield from _start(renewed, services))
-
-
-def _start(document: Document, services: Services) -> Script[Intake]:
-    run_id = uuid7()
-    yield from runs.create(run_id, document.tenant_id, document.id, services.settings.api.required_steps)
-    event = DocumentUploaded(
-        document_id=document.id,
-        tenant_id=document.tenant_id,
-        run_id=run_id,
-        content_type=document.content_type,
-        uri=document.uri,
-        size_bytes=document.size_bytes,
-        sha256=document.sha256,
-        uploaded_at=document.uploaded_at,
-    )
-    yield from outbox.record(event, source=services.settings.source, sequence=document.version)
-    return Intake(document.id, run_id, RunStatus.QUEUED)
 
 
 def _deleted() -> Problem:

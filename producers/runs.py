@@ -1,0 +1,60 @@
+"""Begin a run: the run, its steps and the event that groups read, in one transaction.
+
+The one door for a document's work, whoever asks for it: an upload, `POST /documents/{id}/reindex`, a schedule.
+"""
+
+from uuid import UUID
+
+from offsetzero.producers import outbox
+from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.schemas.ids import uuid7
+from offsetzero.settings import Settings
+from offsetzero.store import documents, runs
+from offsetzero.store.documents import Document, Intake
+from offsetzero.store.run_states import RunStatus
+from offsetzero.store.script import Script
+
+
+def begin(
+    document: Document, settings: Settings, *, event_id: UUID | None = None, bulk: bool = False
+) -> Script[Intake]:
+    """Begin the run of a document that was just written.
+
+    Args:
+        document: as it is stored; its version becomes the event's sequence.
+        settings: name the required steps and the source.
+        event_id: of the event; by default a new one.
+        bulk: use the lane for backfill.
+
+    Returns:
+        Where the document stands.
+    """
+    run_id = uuid7()
+    yield from runs.create(run_id, document.tenant_id, document.id, settings.api.required_steps)
+    event = DocumentUploaded(
+        document_id=document.id,
+        tenant_id=document.tenant_id,
+        run_id=run_id,
+        content_type=document.content_type,
+        uri=document.uri,
+        size_bytes=document.size_bytes,
+        sha256=document.sha256,
+        uploaded_at=document.uploaded_at,
+    )
+    told = outbox.record(
+        event, source=settings.source, sequence=document.version, event_id=event_id or uuid7(), bulk=bulk
+    )
+    yield from told
+    return Intake(document.id, run_id, RunStatus.QUEUED)
+
+
+def begin_again(
+    document: Document, settings: Settings, *, event_id: UUID | None = None, bulk: bool = False
+) -> Script[Intake]:
+    """Begin another run of a document that is held (`documents.lock`),
+    as it is described here, with its next version.
+
+    Args, returns: as `begin`.
+    """
+    renewed = yield from documents.renew(document)
+    return (yield from begin(renewed, settings, event_id=event_id, bulk=bulk))
