@@ -74,21 +74,37 @@ class RetrySettings(_Section):
     """The tiers in order, seconds each, as a JSON object. A tier's name is the suffix of its topic."""
 
 
-class LlmSettings(_Section):
-    """An OpenAI-compatible endpoint; without `base_url` summaries are made on this machine."""
+class EndpointSettings(_Section):
+    """An OpenAI-compatible endpoint. Why these times: docs/providers.md."""
 
     base_url: str = ""
-    """Up to and with `/v1`; empty for the summariser of this machine."""
+    """Up to and with `/v1`; empty for none."""
     api_key: SecretStr = SecretStr("")
     """Sent as a bearer token."""
-    model: str = "gpt-4o-mini"
-    """The model's name as the endpoint knows it."""
     connect_timeout: Seconds = 5.0
     """Seconds to open a connection."""
+    write_timeout: Seconds = 10.0
+    """Seconds to take a request."""
     read_timeout: Seconds = 60.0
     """Seconds between two pieces of an answer."""
     total_timeout: Seconds = 120.0
     """Seconds for one call in all."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return value
+
+
+class LlmSettings(EndpointSettings):
+    """Where summaries are made; without `base_url` on this machine."""
+
+    base_url: str = ""
+    """Up to and with `/v1`; empty for the summariser of this machine."""
+    model: str = "gpt-4o-mini"
+    """The model's name as the endpoint knows it."""
 
 
 class ProviderLimits(_Section):

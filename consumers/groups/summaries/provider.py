@@ -1,22 +1,16 @@
 """Summaries by an OpenAI-compatible endpoint (`POST …/chat/completions`), by plain HTTP."""
 
-import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
-from functools import cache
 from typing import Any, TypeAlias
 
-import httpx
-
 from offsetzero.consumers.groups.documents.cleaning import clean
+from offsetzero.consumers.groups.model_endpoint import ModelEndpoint, Usage
 from offsetzero.consumers.groups.summaries.summary import Summary
 from offsetzero.retry.failures import Transient
 from offsetzero.settings import LlmSettings
 
 MAX_CHARACTERS = 60_000
 """Characters of a document that are sent (about 15,000 tokens); the rest is left out with a warning."""
-MAX_ANSWER = 1024 * 1024
-"""Bytes of an answer that are read."""
 
 Spent: TypeAlias = Callable[[int | None, int | None], Awaitable[None]]
 """Told the tokens of a call: of its input, of its output; None where the answer does not say."""
@@ -38,18 +32,17 @@ async def summarise(text: str, settings: LlmSettings, *, idempotency_key: str, s
             summary.
 
     Raises:
-        httpx.HTTPStatusError: any status but 2xx; redirects are not followed.
-        httpx.TransportError: the connection failed, or connecting or reading took too long.
-        Transient: `provider-timeout` past the total time-out, `provider-answer` for an answer without a summary.
+        httpx.HTTPStatusError, httpx.TransportError, Transient: as `ModelEndpoint.post`.
+        Transient: `provider-answer`, too, for an answer without a summary.
     """
-    try:
-        async with asyncio.timeout(settings.total_timeout):
-            answer = await _ask(text[:MAX_CHARACTERS], settings, idempotency_key)
-    except TimeoutError as error:
-        raise Transient("provider-timeout", f"no answer within {settings.total_timeout:g} s") from error
-    input_tokens, output_tokens = _usage(answer)
+    messages = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": text[:MAX_CHARACTERS]}]
+    async with ModelEndpoint(settings) as endpoint:
+        answer = await endpoint.post(
+            "chat/completions", {"model": settings.model, "messages": messages}, idempotency_key=idempotency_key
+        )
+    usage = Usage.of(answer)
     if spent is not None:
-        await spent(input_tokens, output_tokens)
+        await spent(usage.input_tokens, usage.output_tokens)
     content = _parse(answer)
     warnings = []
     if len(text) > MAX_CHARACTERS:
@@ -57,37 +50,10 @@ async def summarise(text: str, settings: LlmSettings, *, idempotency_key: str, s
     return Summary(
         content,
         str(answer.get("model") or settings.model)[:200],
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
         warnings=warnings,
     )
-
-
-async def _ask(text: str, settings: LlmSettings, idempotency_key: str) -> dict[str, Any]:
-    body = {
-        "model": settings.model,
-        "messages": [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": text}],
-    }
-    headers = {"Idempotency-Key": idempotency_key}
-    if key := settings.api_key.get_secret_value():
-        headers["Authorization"] = f"Bearer {key}"
-    timeout = httpx.Timeout(settings.read_timeout, connect=settings.connect_timeout)
-    url = settings.base_url.rstrip("/") + "/chat/completions"
-    async with (
-        httpx.AsyncClient(verify=_tls(), timeout=timeout) as client,
-        client.stream("POST", url, json=body, headers=headers) as response,
-    ):
-        response.raise_for_status()
-        data = bytearray()
-        async for chunk in response.aiter_bytes():
-            data += chunk
-            if len(data) > MAX_ANSWER:
-                raise Transient("provider-answer", f"the answer is larger than {MAX_ANSWER} bytes")
-    try:
-        answer = httpx.Response(200, content=bytes(data)).json()
-    except ValueError as error:
-        raise Transient("provider-answer", "the answer is not JSON") from error
-    return answer if isinstance(answer, dict) else {}
 
 
 def _parse(answer: dict[str, Any]) -> str:
@@ -99,19 +65,3 @@ def _parse(answer: dict[str, Any]) -> str:
     if not text:
         raise Transient("provider-answer", "the summary in the answer is empty")
     return text
-
-
-def _usage(answer: dict[str, Any]) -> tuple[int | None, int | None]:
-    usage = answer.get("usage")
-    if not isinstance(usage, dict):
-        return None, None
-    return _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 <= value < 2**31 else None
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context()  # reads the certificates: 20 ms that no call should pay again

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from local_http import LocalHttp, Received, Reply, serve
+from local_http import LocalHttp, Reply, serve
 
 from offsetzero.consumers.groups.summaries import Summary, provider
 from offsetzero.retry.failures import Transient
@@ -61,15 +61,11 @@ def test_a_status_is_left_to_the_runtime_to_judge(status: int) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(200, b"<html>not json</html>"),
-        Reply(200, b"[]"),
         Reply(200, b'{"choices": []}'),
         _answer(None),
         _answer(" \0 "),
-        Reply(200, b"\xff\xfe"),
-        Reply(200, b"x" * (provider.MAX_ANSWER + 1)),
     ],
-    ids=["html", "list", "no choice", "null", "blank", "bytes", "too large"],
+    ids=["no choice", "null", "blank"],
 )
 def test_an_answer_without_a_summary_is_worth_another_try(reply: Reply) -> None:
     with serve(lambda _received: reply) as server, pytest.raises(Transient) as caught:
@@ -80,22 +76,6 @@ def test_an_answer_without_a_summary_is_worth_another_try(reply: Reply) -> None:
 def test_the_summary_is_fit_to_be_stored() -> None:
     with serve(lambda _received: _answer("One\0 \ud800two.\n")) as server:
         assert _ask(server).text == "One two."
-
-
-def test_a_dripping_answer_ends_at_the_total_time() -> None:
-    """Every byte comes within the read time-out; only the total one ends it."""
-    drip = Reply(200, b" " * 1000, seconds_between_bytes=0.02)
-    with serve(lambda _received: drip) as server, pytest.raises(Transient) as caught:
-        _ask(server, read_timeout=5.0, total_timeout=0.3)
-    assert caught.value.reason == "provider-timeout"
-
-
-def test_silence_ends_at_the_read_time() -> None:
-    def silent(_received: Received) -> Reply:
-        return Reply(200, b"x" * 10, seconds_between_bytes=1.0)
-
-    with serve(silent) as server, pytest.raises(httpx.ReadTimeout):
-        _ask(server, read_timeout=0.2, total_timeout=5.0)
 
 
 def test_a_closed_port_is_a_connection_error() -> None:
