@@ -1,4 +1,10 @@
-"""Structured logs: one line an event, as JSON or for a terminal, with the context of the record in work."""
+"""Structured logs: one line an event, as JSON or for a terminal, with the context of the record in work.
+
+A program that imports this and sets up neither (a service that publishes, a test) gets our lines as those of any
+library: from the standard library's loggers, as plain text. structlog's own default would write all of them to standard
+output, and where rich is installed, as it is with us, tracebacks with the local variables of each frame: secrets among
+them, and read out of frames that other threads run, which has crashed the interpreter.
+"""
 
 import logging
 import sys
@@ -73,6 +79,21 @@ def configure(*, process: str, form: Literal["auto", "json", "text"] = "auto", l
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
+    )
+
+
+def _as_text(_logger: object, _method: str, line: structlog.typing.EventDict) -> tuple[tuple[str], dict[str, object]]:
+    """What the standard library's loggers take: the event with its fields, and the exception apart."""
+    exc_info = line.pop("exc_info", None)
+    fields = "".join(f" {name}={value!r}" for name, value in line.items() if name != "event")
+    return (f"{line['event']}{fields}",), {"exc_info": exc_info}
+
+
+if not structlog.is_configured():
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, structlog.contextvars.merge_contextvars, _as_text],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
     )
 
 
