@@ -178,6 +178,14 @@ PROVIDER_CALLS = Counter(
 PROVIDER_WAITS = Counter(
     "offsetzero_provider_waits", "Records that had to wait for a provider", ["provider", "why"]
 )  # `why` is a value of offsetzero.retry.protection.Why
+PROVIDER_QUESTIONS = Counter(
+    "offsetzero_provider_questions", "Questions to a model by the summariser", ["provider", "how"]
+)  # `how` is `asked`, or `kept`: answered before, and not paid for again
+PROVIDER_TOKENS = Counter(
+    "offsetzero_provider_tokens",
+    "Tokens of calls of a model, also of those that failed or were cancelled",
+    ["provider", "way", "said"],
+)  # `way` is `input` or `output`; `said` is `exact`, or `estimated` where the provider has not told all of a call
 PROVIDER_RATE = Gauge("offsetzero_provider_rate", "Calls a second that a provider is given now", ["provider"])
 PROVIDER_BUSY = Gauge("offsetzero_provider_running_calls", "Calls that run now, over all processes", ["provider"])
 

@@ -105,6 +105,12 @@ class LlmSettings(EndpointSettings):
     """Up to and with `/v1`; empty for the summariser of this machine."""
     model: str = "gpt-4o-mini"
     """The model's name as the endpoint knows it."""
+    part_characters: Annotated[int, Field(ge=2_000, le=1_000_000)] = 24_000
+    """Characters of a question to the model: a longer document is cut into parts."""
+    parts_at_once: Annotated[int, Field(ge=1, le=100)] = 4
+    """Parts of one document that are asked about at one time."""
+    keep_seconds: Annotated[Seconds, Field(ge=60)] = 90 * 24 * 60 * 60.0
+    """Seconds that the answers about parts are kept, for attempts, redrives and replays to come."""
 
 
 class ProviderLimits(_Section):

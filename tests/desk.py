@@ -27,13 +27,14 @@ class Desk:
         self.settings = settings
         self.pool = pool(settings, 5, schema="indexer_g1")
 
-    def context(self, event_id: str = "1") -> Context:
+    def context(self, event_id: str = "1", *, run_id: UUID | None = None, generation: int = 1) -> Context:
         given = Given(
-            meta=Metadata(id=event_id, source="/test", type="test"),
+            meta=Metadata(id=event_id, source="/test", type="test", run_id=str(run_id) if run_id else None),
             source=Source("documents", 0, 0, b"key", 0),
             attempt=1,
-            idempotency_key=event_id,
+            idempotency_key=f"{event_id} {generation}",
             log=logs.get("test"),
+            generation=generation,
         )
         return Context(given, self.settings, self.pool)
 
@@ -65,9 +66,9 @@ class Desk:
             indexer.add(event, ctx)
         return ctx.warnings
 
-    def summarise(self, event: DocumentUploaded) -> list[str]:
+    def summarise(self, event: DocumentUploaded, event_id: str = "1", generation: int = 1) -> list[str]:
         """Let the summariser handle an upload; gives its warnings."""
-        ctx = self.context()
+        ctx = self.context(event_id, run_id=event.run_id, generation=generation)
         ctx.prepared = asyncio.run(summariser.summarise(event, ctx))
         with self.pool.connection() as ctx.connection:
             summariser.store(event, ctx)

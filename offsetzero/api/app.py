@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from offsetzero.api import idempotency, problems
+from offsetzero.api import problems, pruning
 from offsetzero.api.described import DescribedApi
 from offsetzero.api.limits import TenantLimits
 from offsetzero.api.middleware import Bounded, Observed
@@ -38,13 +38,13 @@ def create_app(settings: Settings) -> FastAPI:
             RunFeeds(pool, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
         ):
             app.state.services = Services(settings, pool, Objects(settings.objects), limits, tries, feeds)
-            pruning = asyncio.create_task(idempotency.prune(app.state.services), name="prune")
+            pruned = asyncio.create_task(pruning.prune(app.state.services), name="prune")
             try:
                 yield
             finally:
-                pruning.cancel()
+                pruned.cancel()
                 with suppress(asyncio.CancelledError):
-                    await pruning
+                    await pruned
 
     app = DescribedApi(
         title="offsetzero",

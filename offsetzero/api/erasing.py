@@ -1,6 +1,7 @@
 """Erase a document: what the API's DELETE does, and `offsetzero erase`."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -23,9 +24,17 @@ def key_of(tenant_id: str, document_id: UUID) -> str:
     return f"documents/{tenant_id}/{document_id}"
 
 
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """A document that is erased, and how many answers of models were kept of it."""
+
+    document: Document
+    results: int
+
+
 def erase(
     tenant_id: str, document_id: UUID, at: datetime, *, source: str, again: bool = False
-) -> Script[Document | None]:
+) -> Script[Erased | None]:
     """Mark a document as deleted, tell all groups so, and erase what the database knows of it.
 
     The caller removes the object before it commits: an erasure that is interrupted anywhere did not take place, and
@@ -39,7 +48,7 @@ def erase(
         again: also one that was deleted before.
 
     Returns:
-        The document; None when there is none.
+        What was erased; None when there is no such document.
     """
     document = yield from documents.delete(tenant_id, document_id, at)
     if document is not None:
@@ -47,9 +56,9 @@ def erase(
         yield from outbox.record(event, source=source, sequence=document.version)
     elif again:
         document = yield from documents.find_deleted(tenant_id, document_id)
-    if document is not None:
-        yield from erasure.erase(document_id, tenant_id)
-    return document
+    if document is None:
+        return None
+    return Erased(document, (yield from erasure.erase(document_id, tenant_id)))
 
 
 class Eraser:
@@ -58,6 +67,9 @@ class Eraser:
     Args:
         connection: in autocommit mode.
         settings: name the object store, and `ce_source` of the events.
+
+    Attributes:
+        results: answers of models that were kept of the documents erased so far.
     """
 
     def __init__(self, connection: Connection, settings: Settings, clock: Clock = SYSTEM) -> None:
@@ -65,6 +77,7 @@ class Eraser:
         self._source = settings.source
         self._objects = Objects(settings.objects)
         self._clock = clock
+        self.results = 0
 
     def document(self, tenant_id: str, document_id: UUID) -> bool:
         """Erase a document, also one that was deleted before; False when there is none.
@@ -77,7 +90,8 @@ class Eraser:
             script = erase(tenant_id, document_id, self._clock.now(), source=self._source, again=True)
             found = run(self._connection, script)
             if found is not None:
-                self._objects.remove(self._objects.key(found.uri))
+                self._objects.remove(self._objects.key(found.document.uri))
+        self.results += found.results if found is not None else 0
         return found is not None
 
     def tenant(self, tenant_id: str) -> Iterator[UUID]:

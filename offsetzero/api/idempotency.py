@@ -5,7 +5,6 @@ answered again byte for byte, its errors too. What was refused before that (400,
 for the same request once more (with `Retry-After`), leave the key as it was.
 """
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,6 @@ import psycopg
 from fastapi import Depends, Header, Request, Response
 from pydantic import BaseModel
 
-from offsetzero import logs
 from offsetzero.api.problems import Problem, internal_error
 from offsetzero.api.services import Services, Tenant, WithServices
 from offsetzero.store import answers
@@ -32,15 +30,12 @@ CODES = ("idempotency-key-invalid", "idempotency-key-in-use", "idempotency-key-r
 MAX_CHARACTERS = 255
 HUNG_SECONDS = 300.0
 """Longer than it takes to store the largest upload; a process that stands still for so long has lost its key."""
-_PRUNE_SECONDS = 600.0
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # sf-string (RFC 8941)
 _BARE = re.compile(r"[!#-~][!-~]*")
 _KEPT_HEADERS = ("content-type", "location")
 
 Work: TypeAlias = Callable[[AsyncConnection], Awaitable[Response]]
 """The effect of a request in a transaction, and its answer."""
-
-log = logs.get(__name__)
 
 
 def parse(values: list[str]) -> str | None:
@@ -157,17 +152,6 @@ def needed(once: Once) -> None:
 def answer_of(model: BaseModel, status: int, **headers: str) -> Response:
     """An answer as the framework would make it, with its bytes at hand."""
     return Response(model.model_dump_json(), status, headers, "application/json")
-
-
-async def prune(services: Services) -> None:
-    """Remove answers that have expired, now and then, until it is cancelled."""
-    while True:
-        try:
-            while await services.run(answers.prune()) == answers.AT_ONCE:
-                pass
-        except psycopg.Error as error:
-            log.warning("old answers not removed", error=str(error))
-        await asyncio.sleep(_PRUNE_SECONDS)
 
 
 async def _executed(connection: AsyncConnection, work: Work) -> tuple[Response, Exception | None]:

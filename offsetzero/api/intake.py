@@ -96,11 +96,11 @@ async def take_out(services: Services, tenant_id: str, document_id: UUID) -> Non
     """
     erased = erasing.erase(tenant_id, document_id, services.clock.now(), source=services.settings.source)
     async with services.pool.connection() as connection:
-        document = await arun(connection, erased)
-        if document is None:
+        found = await arun(connection, erased)
+        if found is None:
             raise not_found("document")
         try:  # before the commit: what cannot be removed is not said to be erased
-            await services.objects.delete(services.objects.key(document.uri))
+            await services.objects.delete(services.objects.key(found.document.uri))
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _store_away("removed", error) from error
 

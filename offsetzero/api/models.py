@@ -41,6 +41,7 @@ class SummaryDetails(Answer):
     model: str
     input_tokens: int | None
     output_tokens: int | None
+    estimated_tokens: int | None = Field(description="Of these, those that the provider did not tell")
     created_at: datetime
 
 
@@ -55,7 +56,13 @@ class DocumentAnswer(Answer):
         sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         uploaded_at=AT,
         summary="Travel must be approved by the line manager before it is booked.",
-        summary_details={"model": "local", "input_tokens": None, "output_tokens": None, "created_at": AT},
+        summary_details={
+            "model": "gpt-4o-mini",
+            "input_tokens": 812,
+            "output_tokens": 64,
+            "estimated_tokens": 0,
+            "created_at": AT,
+        },
     )
 
     document_id: UUID
@@ -117,6 +124,9 @@ class StepAnswer(Answer):
     finished_at: datetime | None
     input_tokens: int | None = Field(description="Used of a provider, over all attempts, whatever became of them")
     output_tokens: int | None
+    estimated_tokens: int | None = Field(None, description="Of these, those that the provider did not tell")
+    parts: int | None = Field(None, description="Into how many its work was cut, for a long document")
+    parts_done: int | None = None
 
 
 class RunAnswer(Answer):
@@ -144,6 +154,9 @@ class RunAnswer(Answer):
                 "finished_at": None,
                 "input_tokens": 812,
                 "output_tokens": 0,
+                "estimated_tokens": 0,
+                "parts": None,
+                "parts_done": None,
             }
         ],
     )

@@ -122,7 +122,7 @@ def _erase(
         ) from error
     finally:
         run(connection, erasure.end(erasure_id, ended or f"interrupted after {done:,} of {total:,}"))
-    print(f"{done:,} documents erased.")
+    print(f"{done:,} documents erased, and {eraser.results:,} answers of models that were kept of them.")
     if document is not None:
         for one in run(connection, erasure.held(document)):
             print(

@@ -10,7 +10,8 @@ from offsetzero.store.script import Rows, Script
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One group's part of a run. `due` is when the next attempt may start; tokens are those of all attempts."""
+    """One group's part of a run. `due` is when the next attempt may start; tokens are those of all attempts,
+    and `estimated_tokens` of them the provider did not tell. `parts` is into how many its work was cut."""
 
     step: str
     required: bool
@@ -24,6 +25,9 @@ class StepView:
     finished_at: datetime | None
     input_tokens: int | None
     output_tokens: int | None
+    estimated_tokens: int | None
+    parts: int | None
+    parts_done: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,8 @@ def _with_steps(runs: Rows) -> Script[list[RunView]]:
     if runs:
         rows = yield (
             "SELECT run_id, step, required, status, attempts, reason, detail, warning, due, started_at, "
-            "finished_at, input_tokens, output_tokens FROM run_steps WHERE run_id = ANY (%s) "
-            "ORDER BY required DESC, step",
+            "finished_at, input_tokens, output_tokens, estimated_tokens, parts, parts_done FROM run_steps "
+            "WHERE run_id = ANY (%s) ORDER BY required DESC, step",
             ([run[0] for run in runs],),
         )
     steps: dict[UUID, list[StepView]] = {}

@@ -152,12 +152,34 @@ def is_cancelled(run_id: UUID) -> Script[bool]:
     return bool(rows)
 
 
-def spend(run_id: UUID, step: str, input_tokens: int, output_tokens: int) -> Script[None]:
-    """Add to the tokens that a step has used, over all its attempts, however they and the run end."""
+def spend(run_id: UUID, step: str, input_tokens: int, output_tokens: int, estimated: int = 0) -> Script[None]:
+    """Add to the tokens that a step has used, over all its attempts, however they and the run end.
+
+    Args:
+        estimated: how many of them the provider did not tell.
+    """
     yield (
         "UPDATE run_steps SET input_tokens = coalesce(input_tokens, 0) + %s, "
-        "output_tokens = coalesce(output_tokens, 0) + %s WHERE run_id = %s AND step = %s",
-        (input_tokens, output_tokens, run_id, step),
+        "output_tokens = coalesce(output_tokens, 0) + %s, estimated_tokens = coalesce(estimated_tokens, 0) + %s "
+        "WHERE run_id = %s AND step = %s",
+        (input_tokens, output_tokens, estimated, run_id, step),
+    )
+
+
+def progress(run_id: UUID, step: str, done: int, parts: int, *, begins: bool = False) -> Script[None]:
+    """Show how far a running step is; those who follow the run are told.
+
+    Args:
+        done: how many parts of its work are done; never fewer than were, whoever comes first.
+        parts: of how many.
+        begins: an attempt does; fewer may be done then.
+    """
+    if (yield from _lock(run_id)) is None:
+        return
+    yield (
+        "UPDATE run_steps SET parts = %s, parts_done = CASE WHEN %s THEN %s ELSE greatest(parts_done, %s) END "
+        "WHERE run_id = %s AND step = %s AND status = 'running'",
+        (parts, begins, done, done, run_id, step),
     )
 
 

@@ -15,6 +15,7 @@ class StoredSummary:
     model: str
     input_tokens: int | None
     output_tokens: int | None
+    estimated_tokens: int | None
     created_at: datetime
 
 
@@ -26,6 +27,7 @@ def put(
     *,
     input_tokens: int | None = None,
     output_tokens: int | None = None,
+    estimated_tokens: int | None = None,
 ) -> Script[bool]:
     """Store a summary in place of the one before.
 
@@ -33,11 +35,12 @@ def put(
         False when the document was removed: an upload handled late does not bring it back.
     """
     rows = yield (
-        "INSERT INTO summaries AS s (document_id, tenant_id, text, model, input_tokens, output_tokens) "
-        "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET text = excluded.text, "
-        "model = excluded.model, input_tokens = excluded.input_tokens, "
-        "output_tokens = excluded.output_tokens, created_at = now() WHERE s.removed_at IS NULL RETURNING 1",
-        (document_id, tenant_id, text, model, input_tokens, output_tokens),
+        "INSERT INTO summaries AS s (document_id, tenant_id, text, model, input_tokens, output_tokens, "
+        "estimated_tokens) VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET "
+        "text = excluded.text, model = excluded.model, input_tokens = excluded.input_tokens, "
+        "output_tokens = excluded.output_tokens, estimated_tokens = excluded.estimated_tokens, created_at = now() "
+        "WHERE s.removed_at IS NULL RETURNING 1",
+        (document_id, tenant_id, text, model, input_tokens, output_tokens, estimated_tokens),
     )
     return bool(rows)
 
@@ -64,7 +67,7 @@ def is_removed(document_id: UUID) -> Script[bool]:
 def find(tenant_id: str, document_id: UUID) -> Script[StoredSummary | None]:
     """The summary of a tenant's document, once it is there."""
     rows = yield (
-        "SELECT text, model, input_tokens, output_tokens, created_at FROM summaries "
+        "SELECT text, model, input_tokens, output_tokens, estimated_tokens, created_at FROM summaries "
         "WHERE document_id = %s AND tenant_id = %s AND removed_at IS NULL",
         (document_id, tenant_id),
     )

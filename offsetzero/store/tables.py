@@ -113,6 +113,9 @@ run_steps = Table(
     Column("finished_at", _Time),
     Column("input_tokens", BigInteger),  # used of a provider, over all attempts, also those that failed
     Column("output_tokens", BigInteger),
+    Column("estimated_tokens", BigInteger),  # of these, those that no provider has told
+    Column("parts", Integer),
+    Column("parts_done", Integer),
     PrimaryKeyConstraint("run_id", "step"),
     CheckConstraint("status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"),
 )
@@ -541,6 +544,28 @@ summaries = Table(
     Column("output_tokens", Integer),
     Column("created_at", _Time, nullable=False, server_default=_NOW),
     Column("removed_at", _Time),
+    Column("estimated_tokens", Integer),
+)
+
+# What a model has answered about parts of documents, so that nobody pays for an answer twice
+# (docs/decisions/answers-are-kept-by-event.md). Old ones are deleted (offsetzero.store.chunk_results.prune).
+chunk_results = Table(
+    "chunk_results",
+    metadata,
+    Column("source", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("chunk_hash", LargeBinary, nullable=False),
+    Column("document_id", Uuid, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("answered_by", Text, nullable=False),
+    Column("input_tokens", Integer, nullable=False),
+    Column("output_tokens", Integer, nullable=False),
+    Column("estimated_tokens", Integer, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("source", "event_id", "model", "chunk_hash"),
+    Index("ix_chunk_results_document_id", "document_id"),
+    Index("ix_chunk_results_at", "at"),
 )
 
 webhooks = Table(

@@ -39,14 +39,14 @@ def _pieces(text: str) -> Iterator[str]:
             if last:
                 yield last
             return
-        end = _border(text, start + SIZE // 2, end)
+        end = border(text, start + SIZE // 2, end)
         piece = text[start:end].strip()
         if piece:
             yield piece
         start = _word_start(text, end - OVERLAP, end)
 
 
-def _border(text: str, low: int, high: int) -> int:
+def border(text: str, low: int, high: int) -> int:
     """The best place to cut in (low, high]: after a paragraph, a line, a sentence, a word; else at `high`."""
     for mark in ("\n\n", "\n", ". ", " "):
         found = text.rfind(mark, low, high)

@@ -1,4 +1,4 @@
-"""What a call of the endpoint has to do with its run: it ends when the run is cancelled, and what it costs is kept."""
+"""Work that takes long, and the run that it is done for: it ends when the run is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ import psycopg
 from offsetzero.consumers.context import Context
 from offsetzero.retry.failures import Cancelled
 from offsetzero.store import runs
-from offsetzero.store.script import Script, run
+from offsetzero.store.script import run
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.3
@@ -27,13 +27,13 @@ async def unless_cancelled(ctx: Context, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         Cancelled: the run is.
     """
-    run_id = _run_id(ctx)
+    run_id = run_id_of(ctx)
     if run_id is None:
         return await work
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-            if await asyncio.to_thread(_ask, ctx, runs.is_cancelled(run_id)):
+            if await asyncio.to_thread(_is_cancelled, ctx, run_id):
                 raise Cancelled("cancelled", "The run was cancelled.")
         return task.result()
     finally:
@@ -43,25 +43,18 @@ async def unless_cancelled(ctx: Context, work: Coroutine[Any, Any, T]) -> T:
             task.exception()  # looked at: what it has raised after the cancellation is nobody's concern
 
 
-async def spent(ctx: Context, step: str, input_tokens: int | None, output_tokens: int | None) -> None:
-    """Keep what a call has used, at once and whatever becomes of its answer, of the attempt, or of the run."""
-    run_id = _run_id(ctx)
-    if run_id is not None and (input_tokens or output_tokens):
-        used = runs.spend(run_id, step, input_tokens or 0, output_tokens or 0)
-        await asyncio.shield(asyncio.to_thread(_ask, ctx, used))
-
-
-def _ask(ctx: Context, script: Script[T]) -> T | None:
-    try:
-        with ctx.pool.connection() as connection:
-            return run(connection, script)
-    except psycopg.Error as error:  # the transaction of the handler will say it, and count no attempt
-        ctx.log.warning("run not asked", error=str(error))
-        return None
-
-
-def _run_id(ctx: Context) -> UUID | None:
+def run_id_of(ctx: Context) -> UUID | None:
+    """The run that the event in work belongs to, if it names one."""
     try:
         return UUID(ctx.meta.run_id) if ctx.meta.run_id else None
     except ValueError:
         return None
+
+
+def _is_cancelled(ctx: Context, run_id: UUID) -> bool:
+    try:
+        with ctx.pool.connection() as connection:
+            return run(connection, runs.is_cancelled(run_id))
+    except psycopg.Error as error:  # the transaction of the handler will say it, and count no attempt
+        ctx.log.warning("run not asked", error=str(error))
+        return False

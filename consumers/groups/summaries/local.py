@@ -5,19 +5,21 @@ sumy rates, sentencex finds the sentences. sumy's own tokenizer is not used: it 
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import sentencex
 from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence
 from sumy.summarizers.luhn import LuhnSummarizer
 from sumy.utils import get_stop_words
 
+from offsetzero.consumers.groups.summaries.questions import split
 from offsetzero.consumers.groups.summaries.summary import Summary
 
 MODEL = "local/luhn"
 SENTENCES = 4
-MAX_CHARACTERS = 200_000
-"""Characters from the start of a text that are rated (a hundred pages, half a second)."""
+MAX_CHARACTERS = 1_000_000
+"""Characters from the start of a text that are rated (some 400 pages, three seconds)."""
+BLOCK = 200_000
+"""Characters that are rated at once: of a longer text the best sentences of each block are rated once more."""
 MAX_SENTENCE = 400
 """Longer "sentences" are tables and lists; they are not shown."""
 
@@ -60,20 +62,27 @@ def summarise(text: str, sentences: int = SENTENCES) -> Summary:
     """Summarise a clean text.
 
     Args:
-        text: the text; only the first `MAX_CHARACTERS` are rated.
+        text: the text; only the first `MAX_CHARACTERS` are rated, which a warning says.
         sentences: the most sentences of the summary.
 
     Returns:
         The summary; its text is empty when there is none to summarise.
     """
     language = _language(text[: 10 * _SAMPLE])
-    found = _sentences(text[:MAX_CHARACTERS], language)
     rater = _Luhn()
     rater.stop_words = get_stop_words(_LANGUAGES[language])
+    blocks = split(text[:MAX_CHARACTERS], BLOCK)
+    found = [_best(rater, _sentences(block, language), sentences) for block in blocks]
+    best = found[0] if len(found) == 1 else _best(rater, [one for block in found for one in block], sentences)
+    left_out = len(text) > MAX_CHARACTERS
+    warnings = [f"the summary covers only the first {MAX_CHARACTERS:,} characters"] if left_out else []
+    return Summary(" ".join(best), MODEL, warnings=warnings)
+
+
+def _best(rater: _Luhn, found: list[str], count: int) -> list[str]:
     tokenizer = _Tokenizer()
     document = ObjectDocumentModel([Paragraph([Sentence(item, tokenizer) for item in found])])
-    best: list[Any] = list(rater(document, sentences)) if found else []
-    return Summary(" ".join(str(sentence) for sentence in best), MODEL)
+    return [str(sentence) for sentence in rater(document, count)] if found else []
 
 
 def _language(text: str) -> str:
