@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka.admin import OffsetSpec
 
@@ -11,6 +10,7 @@ from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.replaying.looking import Wanted, reader_config
+from offsetzero.consumers.replaying.seam import over_the_seam
 from offsetzero.consumers.replaying.span_loop import SpanLoop, Waiting
 from offsetzero.consumers.replaying.spans import Span
 from offsetzero.consumers.runtime import GroupRuntime
@@ -103,7 +103,7 @@ class SideJob(GroupRuntime):
         self._before = _outcomes(generation.name)
         parking = Parking(generation.name, self._retries[0], producer, self._names, self._clock, self._refusals)
         self._reading = _ToldLoop(
-            self._make_reader(),
+            over_the_seam(self._resources.consumer(reader_config(settings)), settings, self._spans),
             self._spans,
             self._wanted,
             _waiting(settings, self._group, generation, self._retries, connections),
@@ -116,10 +116,6 @@ class SideJob(GroupRuntime):
         )
         self._reading.tell = lambda done, meant: self._progress(Progress(done, self._total, meant))
         return self._reading
-
-    def _make_reader(self) -> Any:
-        """The client, or what stands for one."""
-        return self._resources.consumer(reader_config(self._settings))
 
     def _complete(self) -> None:
         self.is_complete = True

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -11,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.replaying.seam import over_the_seam
 from offsetzero.consumers.replaying.spans import Span
 from offsetzero.consumers.working.calls import Call
 from offsetzero.errors import TopicError
@@ -136,7 +138,7 @@ def look(
                 if glance is not None:
                     seen.kinds[glance.meta.tenant_id or "", glance.meta.type] += 1
 
-    with _reader(settings) as consumer:
+    with _reader(settings, spans) as consumer:
         _read(consumer, settings, [(span, span.first, shares[span]) for span in spans], take)
         if not seen.is_whole:
             _read(consumer, settings, [(span, span.end - 1, 1) for span in spans], lambda one: _note_time(seen, one))
@@ -173,8 +175,8 @@ def reader_config(settings: Settings) -> dict[str, object]:
 
 
 @contextmanager
-def _reader(settings: Settings) -> Generator[Consumer]:
-    consumer = Consumer(watched(reader_config(settings)), logger=LOGGER)
+def _reader(settings: Settings, spans: Sequence[Span]) -> Generator[Any]:
+    consumer = over_the_seam(Consumer(watched(reader_config(settings)), logger=LOGGER), settings, spans)
     try:
         yield consumer
     finally:
@@ -182,7 +184,7 @@ def _reader(settings: Settings) -> Generator[Consumer]:
 
 
 def _read(
-    consumer: Consumer, settings: Settings, parts: Sequence[tuple[Span, int, int]], take: Callable[[Record], None]
+    consumer: Any, settings: Settings, parts: Sequence[tuple[Span, int, int]], take: Callable[[Record], None]
 ) -> None:
     """Read so many records of each span, from an offset on, not beyond its end."""
     names = Names(settings.kafka.namespace)

@@ -1,11 +1,12 @@
 """Which records a replay means, in each partition: from an end of the log, an offset or a time, up to another."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from offsetzero.consumers import reset
 from offsetzero.consumers.reset import Move
 from offsetzero.errors import TopicError
+from offsetzero.history.reach import Reach
 from offsetzero.settings import Settings
 from offsetzero.store.starts import Place
 from offsetzero.topics import cluster, offsets
@@ -25,7 +26,8 @@ class Span:
         first: the offset of the first one.
         end: the offset behind the last one.
         committed: where the group stands; None when it has read nothing here.
-        low: the first offset of the log.
+        low: the first offset of the log; a span of a side job may begin before, in the archive.
+        gone: how many of its offsets neither the log nor the archive has.
         left: how many behind `end` were asked for, and are the group's own to read, for it has not come to them.
     """
 
@@ -36,6 +38,7 @@ class Span:
     end: int
     committed: int | None
     low: int
+    gone: int = 0
     left: int = 0
 
     @property
@@ -68,7 +71,7 @@ def find(
 
     Without `end` they go up to where the group stands: what it will read again. With one they are those of a side
     job, which never goes beyond that: the rest the group will read itself, and two that read at once would break the
-    order of keys.
+    order of keys. A side job reads the archive, too, so points may lie there.
 
     Args:
         settings: name the cluster.
@@ -82,6 +85,7 @@ def find(
     Raises:
         ConfigurationError: an offset, and more than one partition.
         TopicError: no such topic, partition, offset or group, or the cluster does not answer.
+        HistoryError: the archive cannot be read.
     """
     admin, names = client(settings), Names(settings.kafka.namespace)
     existing = [(name, number) for name, count in cluster.partitions(settings).items() for number in range(count)]
@@ -100,19 +104,22 @@ def find(
     if partition is not None and not (places := [place for place in places if place[1] == partition]):
         raise TopicError(f"{', '.join(wanted)}: there is no partition {partition}")
     log = Ends(admin, names, places)
-    first = log.resolve("--from", start)
-    last = log.resolve("--to", end) if end is not None else None
+    history = log if end is None else Reach(settings, log, places)
+    first = history.resolve("--from", start)
+    last = history.resolve("--to", end) if end is not None else None
     spans = []
     for place in places:
         held = committed.get(place)
         at = held.offset if held is not None and held.topic_id in ("", topics[place[0]].id) else None
         until = at if at is not None else log.end[place]
         asked = last[place] if last is not None else until
-        span = Span(*place, topics[place[0]].id, first[place], min(asked, until), at, log.low[place])
+        upto = min(asked, until)
+        gone = history.gone(place, first[place], upto) if isinstance(history, Reach) else 0
+        span = Span(*place, topics[place[0]].id, first[place], upto, at, log.low[place], gone)
         spans.append(span if asked <= until else _cut(span, asked))
     return spans
 
 
 def _cut(span: Span, asked: int) -> Span:
     left = asked - max(span.end, span.first)
-    return Span(span.topic, span.partition, span.topic_id, span.first, span.end, span.committed, span.low, max(0, left))
+    return replace(span, left=max(0, left))

@@ -6,15 +6,18 @@ from offsetzero import logs
 from offsetzero.cli import side_jobs
 from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.consumers.rebuilding import archived
-from offsetzero.consumers.rebuilding.archived import ArchiveJob
-from offsetzero.consumers.replaying.job import Progress
+from offsetzero.consumers.replaying.job import Progress, SideJob
+from offsetzero.consumers.replaying.looking import Wanted
 from offsetzero.consumers.replaying.spans import Span
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
 
 
 def read(config: Settings, one: Rebuild, generation: Generation, say: Callable[[str], None]) -> None:
-    """Have a generation, which has no members yet, read what its log has no more.
+    """Have a generation, which has no members yet, read what its log has no more. Begun again, it does the rest.
+
+    What fails goes to the retry topics of the generation, for its members. Of what they have to do nothing is lost when
+    this is interrupted, for no position is written before its end.
 
     Raises:
         KeyboardInterrupt: it was interrupted.
@@ -23,8 +26,8 @@ def read(config: Settings, one: Rebuild, generation: Generation, say: Callable[[
     while spans := archived.find(config, one.connection, generation, one.topics):
         logs.configure(process=f"rebuild-{generation.name}", form=config.log_format, level=config.log_level)
 
-        def make(tell: Callable[[Progress], None], found: list[Span] = spans) -> ArchiveJob:
-            return ArchiveJob(one.group, config, found, generation, tell)
+        def make(tell: Callable[[Progress], None], found: list[Span] = spans) -> SideJob:
+            return SideJob(one.group, config, found, Wanted(), tell, generation=generation.number)
 
         total = sum(span.records for span in spans)
         job, _ = side_jobs.run(f"{generation.name} archive", total, make)

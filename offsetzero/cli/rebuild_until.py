@@ -14,7 +14,6 @@ from offsetzero.clock import SYSTEM
 from offsetzero.consumers.rebuilding import beginning, inspecting
 from offsetzero.errors import ConfigurationError, RebuildRefused
 from offsetzero.generation import Generation
-from offsetzero.history import missing
 from offsetzero.store import generations
 from offsetzero.store.generations import Known
 from offsetzero.store.script import run
@@ -65,8 +64,8 @@ def make(config: "Settings", one: "Rebuild", until: datetime, name: str, *, yes:
     if there is not None and (there.until != until or there.filled_at is not None):
         _refuse(group, there, until)
         return
-    for gone in missing.from_zero(config, one.topics):
-        print(f"It will not see all: {gone}. It reads the log alone.")
+    for sentence in one.unseen():
+        print(sentence)
     number = there.number if there is not None else 0
     spans = inspecting.until(config, Generation(group, number), one.topics, until)
     total = sum(span.records for span in spans)

@@ -35,6 +35,14 @@ def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: boo
         for one in found
     ]
     rows.show(columns, shown, right=set(columns[1:]))
+    for one in found:
+        if (before := min(one.end, one.low) - one.first) > 0:
+            lost = f"; nobody has {one.gone:,} of them" if one.gone else ""
+            print(
+                f"{one.topic}/{one.partition}: the log begins at {one.low}, so {before:,} offsets are of the"
+                f" archive{lost}.",
+                file=sys.stderr,
+            )
     about = "" if seen.is_whole else "about "
     said = f"{seen.total:,} records"
     if seen.first_ms is not None and seen.last_ms is not None:

@@ -8,6 +8,7 @@ from urllib.parse import urlparse
 import pytest
 from commands import CommandsHere
 from confluent_kafka import TopicPartition
+from kafka import archived
 
 from offsetzero.errors import HistoryError
 from offsetzero.history import archive, missing, reading, spans
@@ -67,10 +68,7 @@ def to_the_end(settings: Settings) -> spans.Spans:
 
 
 def delete_before(settings: Settings, offsets: dict[int, int]) -> None:
-    asked, name = admin.client(settings), Names(settings.kafka.namespace).topic(TOPIC)
-    places = [TopicPartition(name, number, offset) for number, offset in offsets.items()]
-    for future in asked.delete_records(places).values():
-        future.result(30)
+    archived.delete_before(settings, TOPIC, offsets)
 
 
 def files(settings: Settings) -> dict[str, bytes]:

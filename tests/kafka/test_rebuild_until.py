@@ -5,6 +5,7 @@ from datetime import datetime
 
 import psycopg
 import pytest
+from kafka.archived import archive_all
 from kafka.rebuilding import Names
 
 from offsetzero.clock import SYSTEM
@@ -39,6 +40,7 @@ def test_it_holds_what_was_there_at_that_time_and_nothing_follows_or_switches_to
         shown = make(names, at, "--as", "before")
         assert "a generation before will hold what 2 records before" in shown.stdout
         assert names.numbers() == [1], "nothing without --yes"
+        archive_all(names.settings, "documents")
         made = make(names, at, "--as", "before", "--yes")
         assert "Generation 2, before, is whole: 2 applied." in made.stderr
         assert (names.read, names.rows(2)) == (1, {"a", "b"})

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 from uuid import UUID, uuid4, uuid5
 
 import local_http
 import psycopg
 import pytest
 from commands import Commands, CommandsHere
+from kafka.archived import archive_all
 from kafka.conftest import await_dead_letters, effects, uploaded
 from kafka.test_group_positions import CODEC, Running, audit_group, committed
 from kafka.test_replay import PLACE, WHY, waits
@@ -22,6 +24,7 @@ from offsetzero.consumers import registry
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.groups import notifier
 from offsetzero.errors import TopicError
+from offsetzero.history import archive
 from offsetzero.producers.log import LogProducer
 from offsetzero.retry.failures import Poison, Transient
 from offsetzero.retry.policy import Tier
@@ -131,6 +134,41 @@ def test_a_stopped_group_does_again_what_is_chosen_each_time_and_nothing_else_is
     ]
     history = database.execute("SELECT generation, count(*) FROM processed_events GROUP BY 1 ORDER BY 1").fetchall()
     assert history == [(1, 6), (2, 3), (3, 3)], "nothing of the history is gone"
+
+
+def test_a_side_job_goes_from_the_archive_into_the_log_and_points_may_lie_in_both(
+    settings: Settings,
+    here: CommandsHere,
+    running: Running,
+    database: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archive, "SEGMENT_OFFSETS", 2)
+    put(settings, *"abcd")
+    at = SYSTEM.now()
+    wait_until(lambda: SYSTEM.now_ms() > at.timestamp() * 1000 + 5)
+    put(settings, *"efgh")
+    with running(AUDIT):
+        reaches(settings, 8)
+    archive_all(settings, "documents", keep=2)
+
+    def again(start: str, end: str, shown: str) -> str:
+        before = counts(database)
+        said = here("replay", "audit", "--from", start, "--to", end, *PLACE, "--force", *WHY).stderr
+        assert shown in said
+        return "".join(sorted((counts(database) - before).elements()))
+
+    assert (
+        again("earliest", "latest", "documents/0: the log begins at 6, so 6 offsets are of the archive.") == "abcdefgh"
+    )
+    assert again("1", "3", "2 offsets are of the archive.") == "bc"
+    assert again(at.isoformat(), "latest", "2 offsets are of the archive.") == "efgh"
+    assert again("earliest", at.isoformat(), "4 offsets are of the archive.") == "abcd"
+    stored = sorted((Path(urlparse(settings.objects).path) / "archive").rglob("*02.json"))
+    stored[0].unlink()  # as if nobody had archived it
+    assert again("earliest", "latest", "6 offsets are of the archive; nobody has 2 of them.") == "abefgh"
+    refused = here("replay", "audit", "--from", "3", "--to", "7", *PLACE, status=1).stderr
+    assert "--from 3: the log of documents/0 begins at 6, and the archive has 0 to 1, 4 to 5 before" in refused
 
 
 def test_members_that_run_do_it_again_what_waits_is_done_once_and_what_is_dead_is_tried_again(
