@@ -200,6 +200,14 @@ OUTBOX_SHARDS = Gauge("offsetzero_outbox_shards", "Shards of the outbox that thi
 OUTBOX_PUBLISHED = Counter("offsetzero_outbox_published", "Outbox rows published", ["topic"])
 OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Times that an outbox row could not be published", ["topic"])
 
+# --- schedules -------------------------------------------------------------------------------------
+SCHEDULE_FIRES = Counter("offsetzero_schedule_fires", "Fire times that this scheduler has acted upon", ["kind"])
+SCHEDULE_FAILURES = Counter("offsetzero_schedule_failures", "Times that a schedule could not be done", ["kind"])
+SCHEDULE_DOCUMENTS = Counter("offsetzero_schedule_documents", "Documents that this scheduler has begun to re-index")
+SCHEDULE_LATE = Gauge(
+    "offsetzero_schedule_late_seconds", "For how long the schedule has been due that has been it the longest, seconds"
+)
+
 # --- HTTP ------------------------------------------------------------------------------------------
 HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])
 HTTP_STREAMS = Gauge("offsetzero_http_streams", "Streams of runs that are open; above, each counts when it ends")

@@ -1,5 +1,6 @@
 """Event ids: UUID version 7, in order within one process (RFC 9562, section 6.2, method 1)."""
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -80,6 +81,20 @@ _process = Uuid7Source()
 os.register_at_fork(after_in_child=_process.begin)
 uuid7 = _process.next
 uuid7_text = _process.text
+
+
+def uuid7_of(at: datetime, *parts: bytes) -> UUID:
+    """The id of what follows from a time and some names: whoever makes it, whenever, makes the same one.
+
+    Args:
+        at: aware; the id says it to the millisecond (see `time_of`).
+        parts: what tells it from others of that time.
+    """
+    micros = (at - _EPOCH) // timedelta(microseconds=1)
+    digest = hashlib.sha256(b"".join(len(part).to_bytes(4) + part for part in (str(micros).encode(), *parts))).digest()
+    random = int.from_bytes(digest[:10]) & ((1 << 74) - 1)
+    high, low = random >> 62, random & ((1 << 62) - 1)
+    return UUID(int=(micros // 1000) << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
 
 
 def time_of(event_id: UUID) -> datetime:

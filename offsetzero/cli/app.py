@@ -34,6 +34,10 @@ _MAP = {
     "settings": _Entry("settings:settings", "Every setting, with its value here and what it is for", _START),
     "api": _Entry("serve:api", "HTTP: take documents, show runs, search, webhook subscriptions", _RUN),
     "relay": _Entry("serve:relay", "Publish what services wrote into the outbox table", _RUN),
+    "scheduler": _Entry("serve:scheduler", "Do what is due by schedules", _RUN),
+    "schedules": _Entry(
+        "schedules:app", "What is done again and again: list, add, show, pause, resume, run, remove", _RUN
+    ),
     "outbox": _Entry("outbox:app", "Outbox rows that cannot be published: list, show, retry, discard", _RUN),
     "migrate": _Entry("serve:migrate", "Bring the database to this version's tables", _RUN),
     "keys": _Entry("keys:app", "API keys of tenants: create, list, revoke", _RUN),

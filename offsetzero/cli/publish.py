@@ -30,7 +30,7 @@ def publish(
     from offsetzero.schemas.ids import uuid7
     from offsetzero.topics import admin
 
-    event = _event(event_type, _read(data), key, module)
+    event = _event(event_type, read_fields(data), key, module)
     settings = settings_module.load(needs=frozenset({"kafka"}))
     if event_id is not None and not _is_uuid(event_id):
         raise typer.BadParameter(f"{event_id!r} is not a UUID", param_hint="--id")
@@ -51,7 +51,12 @@ def publish(
         typer.echo(f"{event_type} {event.key} is at {place}; event id {event_id}")
 
 
-def _read(data: str) -> dict[str, Any]:
+def read_fields(data: str) -> dict[str, Any]:
+    """The fields of an event from `--data`: JSON, `@FILE`, or `-` for standard input.
+
+    Raises:
+        typer.BadParameter: it cannot be read, or is no JSON object.
+    """
     try:
         if data == "-":
             text = sys.stdin.read()

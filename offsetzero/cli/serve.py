@@ -1,4 +1,4 @@
-"""`offsetzero api`, `relay` and `migrate`: the processes that are no consumer groups."""
+"""`offsetzero api`, `relay`, `scheduler` and `migrate`: the processes that are no consumer groups."""
 
 import signal
 import socket
@@ -19,8 +19,16 @@ SILENT_MS = 25_000  # a client that takes nothing for so long is dead; with a co
 def api(
     host: Annotated[str | None, typer.Option(help="Address to bind; OFFSETZERO_API__HOST.")] = None,
     port: Annotated[int | None, typer.Option(help="Port, 0 for a free one; OFFSETZERO_API__PORT.")] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(help="Python module of your own events, for schedules of them; may be given several times."),
+    ] = None,
 ) -> None:
-    """Serve HTTP: documents, runs, search, webhook subscriptions, /healthz, /readyz, /metrics."""
+    """Serve HTTP: documents, runs, search, webhook subscriptions, schedules, /healthz, /readyz, /metrics."""
+    from offsetzero.imports import import_module
+
+    for name in module or ():
+        import_module(name)
     settings = load(needs=frozenset({"database"}))
     logs.configure(process="api", form=settings.log_format, level=settings.log_level)
     listener = listen(host or settings.api.host, settings.api.port if port is None else port)
@@ -57,6 +65,23 @@ def relay(
     from offsetzero.producers.relay import Relay
 
     process = Relay(settings)
+    serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
+    process.run(stop)
+
+
+def scheduler() -> None:
+    """Do what is due by schedules until SIGTERM or Ctrl-C; as many may run as you like, each fire time has one effect.
+
+    Serves /metrics, /healthz and /readyz.
+    """
+    settings = load(needs=frozenset({"database"}))
+    logs.configure(process="scheduler", form=settings.log_format, level=settings.log_level)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    from offsetzero.producers.schedules.scheduler import Scheduler
+
+    process = Scheduler(settings)
     serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
     process.run(stop)
 

@@ -26,7 +26,7 @@ GROUPS = ("indexer", "summariser", "notifier", "ledger", "usage")
 
 
 class Stack:
-    """Kafka, PostgreSQL, api, relay and groups on this machine.
+    """Kafka, PostgreSQL, api, relay, scheduler and groups on this machine.
 
     Servers that the environment names (`OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS`, `OFFSETZERO_DATABASE_URL`) are used
     instead of embedded ones.
@@ -120,7 +120,7 @@ class Stack:
             process.check(supervise=self._supervise)
 
     def stop(self) -> None:
-        """Stop everything in order: intake, then the groups and the relay, then the servers."""
+        """Stop everything in order: intake, then the groups, the relay and the scheduler, then the servers."""
         self._stopping.set()
         try:
             api = [process for process in self.processes.values() if process.name == "api"]
@@ -210,7 +210,7 @@ class Stack:
     def _plan(self) -> list[Process]:
         loopback = {PREFIX + "API__HOST": ports.HOST, PREFIX + "METRICS_HOST": ports.HOST}
 
-        relay, *others = ports.free(1 + len(GROUPS))
+        relay, scheduler, *others = ports.free(2 + len(GROUPS))
         by_group = dict(zip(GROUPS, others, strict=True))
         usage_url = json.dumps([f"http://{ports.HOST}:{by_group['usage']}"])
 
@@ -230,7 +230,11 @@ class Stack:
                 report=self._report,
             )
 
-        planned = [process("api", ("api",), self._api_port), process("relay", ("relay",), relay)]
+        planned = [
+            process("api", ("api",), self._api_port),
+            process("relay", ("relay",), relay),
+            process("scheduler", ("scheduler",), scheduler),
+        ]
         for name, port in by_group.items():
             lag = f'{next(iter(LAG_RECORDS.describe())).name}{{group="{name}"'  # there is one for each partition it has
             planned.append(process(name, ("groups", "run", name), port, lag))

@@ -132,6 +132,33 @@ def living(tenant_id: str, limit: int) -> Script[list[UUID]]:
     return [row[0] for row in rows]
 
 
+def living_after(after: UUID | None, tenant_id: str | None, uploaded_until: datetime, limit: int) -> Script[list[UUID]]:
+    """Documents that are not deleted, of a tenant or of all, in the order of their ids.
+
+    Args:
+        after: the last one that the caller knows; None for the first.
+        tenant_id: None means all.
+        uploaded_until: not those that were uploaded later.
+        limit: how many at most.
+    """
+    rows = yield (
+        "SELECT id FROM documents WHERE deleted_at IS NULL AND (%s::uuid IS NULL OR id > %s) "  # noqa: S608
+        f"{'' if tenant_id is None else 'AND tenant_id = %s '}AND uploaded_at <= %s ORDER BY id LIMIT %s",
+        (after, after, *(() if tenant_id is None else (tenant_id,)), uploaded_until, limit),
+    )
+    return [row[0] for row in rows]
+
+
+def lock_free(document_ids: list[UUID]) -> Script[dict[UUID, Document]]:
+    """Hold those documents that nobody holds and that are not deleted, as `lock` does; waits for none."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM documents WHERE id = ANY (%s) AND deleted_at IS NULL ORDER BY id "  # noqa: S608
+        "FOR NO KEY UPDATE SKIP LOCKED",
+        (document_ids,),
+    )
+    return {row[0]: _document(row) for row in rows}
+
+
 def is_living(document_id: UUID) -> Script[bool]:
     """Whether there is such a document, and it is not deleted."""
     rows = yield "SELECT 1 FROM documents WHERE id = %s AND deleted_at IS NULL", (document_id,)

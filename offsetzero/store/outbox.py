@@ -16,14 +16,14 @@ SHARDS = 32
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """An event that is to be published. `headers` is a JSON object."""
+    """An event that is to be published. `headers` is a JSON object; without a topic it goes where its type does."""
 
     id: UUID
     aggregatetype: str
     aggregateid: str | None
     type: str
     payload: bytes | None
-    topic: str
+    topic: str | None
     headers: str
 
 

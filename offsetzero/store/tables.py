@@ -79,6 +79,12 @@ Index(
     unique=True,
     postgresql_where=documents.c.deleted_at.is_(None),
 )
+Index(
+    "ix_documents_tenant_id_id",
+    documents.c.tenant_id,
+    documents.c.id,
+    postgresql_where=documents.c.deleted_at.is_(None),
+)
 
 # One run works one document; its required steps decide how it ends.
 runs = Table(
@@ -626,4 +632,92 @@ webhook_attempts = Table(
     Column("status_code", Integer),
     Column("error", Text),
     PrimaryKeyConstraint("webhook_id", "id"),
+)
+
+# What is to be done again and again. A schedule of no tenant is one of operators, and means all tenants. Fire times up
+# to `done_until` are decided; at `next_at` one looks again, null when it never fires any more. `error` is why it could
+# not be done when it was last tried.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Text),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("cron", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("catch_up", Text, nullable=False),
+    Column("event_type", Text),  # of the kind `event`, as the next two
+    Column("event_key", Text),
+    Column("payload", JSONB),
+    Column("created_at", _Time, nullable=False, server_default=_NOW),
+    Column("paused_at", _Time),
+    Column("done_until", _Time, nullable=False),
+    Column("next_at", _Time),
+    Column("error", Text),
+    CheckConstraint("kind IN ('reindex', 'report', 'event')", name="kind"),
+    CheckConstraint("catch_up IN ('once', 'skip', 'all')", name="catch_up"),
+    CheckConstraint("(kind = 'event') = (payload IS NOT NULL AND event_type IS NOT NULL)", name="event"),
+    Index("ix_schedules_next_at", "next_at", postgresql_where=text("paused_at IS NULL")),
+    Index("ux_schedules_tenant_id_name", "tenant_id", "name", unique=True, postgresql_nulls_not_distinct=True),
+)
+
+# Each fire time that was acted upon: the row is in the transaction of what was done, and there is one. The id is that
+# of the event, and follows from schedule and fire time. A re-index goes on until `ended_at`, after `last_document`.
+schedule_fires = Table(
+    "schedule_fires",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column(
+        "schedule_id",
+        Uuid,
+        ForeignKey("schedules.id", ondelete="CASCADE", name="fk_schedule_fires_schedule_id"),
+        nullable=False,
+    ),
+    Column("fire_at", _Time, nullable=False),
+    Column("by_hand", Text),  # who had it run now, at no fire time of the schedule
+    Column("missed_since", _Time),  # the first of the fire times that it stands for, and that had none of their own
+    Column("fired_at", _Time, nullable=False, server_default=text("clock_timestamp()")),
+    Column("ended_at", _Time),
+    Column("documents", BigInteger),
+    Column("last_document", Uuid),
+    Index("ux_schedule_fires_schedule_id_fire_at", "schedule_id", "fire_at", unique=True),
+    Index("ix_schedule_fires_under_way", "fire_at", postgresql_where=text("ended_at IS NULL")),
+)
+
+# The audit of schedules: who did what to which, when. It stays when the schedule is removed.
+schedule_actions = Table(
+    "schedule_actions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("schedule_id", Uuid, nullable=False),
+    Column("tenant_id", Text),
+    Column("name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    CheckConstraint("action IN ('added', 'paused', 'resumed', 'run', 'removed')", name="action"),
+    Index("ix_schedule_actions_schedule_id", "schedule_id", "id"),
+)
+
+# What the kind `report` has counted of each tenant: the documents that it had then, and the runs that were begun after
+# `since` and until `until`, as they were when the report was made, with the tokens that they had used.
+reports = Table(
+    "reports",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", Uuid, nullable=False),  # of the fire
+    Column("since", _Time, nullable=False),
+    Column("until", _Time, nullable=False),
+    Column("made_at", _Time, nullable=False, server_default=text("clock_timestamp()")),
+    Column("documents", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("queued", BigInteger, nullable=False),
+    Column("running", BigInteger, nullable=False),
+    Column("succeeded", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("cancelled", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "id"),
 )

@@ -202,6 +202,7 @@ def test_members_go_on_while_an_index_is_made(empty_database: str, *, is_left: b
         for name, columns in INDEXES.items():
             connection.execute(f"DROP INDEX {name}".encode())
             _put(slow, name)
+            slow.execute(f"LOCK TABLE {columns.split()[0]} IN ROW EXCLUSIVE MODE".encode())  # as who writes there
             if is_left:
                 connection.execute("SET statement_timeout = '200ms'")
                 with pytest.raises(psycopg.errors.QueryCanceled):

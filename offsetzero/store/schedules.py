@@ -1,0 +1,357 @@
+"""Schedules, their fires, and the audit of who has changed them (tables `schedules`, `schedule_fires`,
+`schedule_actions`)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from offsetzero.schemas.ids import uuid7
+from offsetzero.store.script import Script
+
+KEEP_DAYS = 90
+"""For how long it is known what was done at a fire time."""
+PRUNED_AT_ONCE = 5_000
+
+
+class Kind(StrEnum):
+    """What is done at a fire time."""
+
+    REINDEX = "reindex"
+    """Another run of each document."""
+    REPORT = "report"
+    """A row of counts for each tenant."""
+    EVENT = "event"
+    """An event is published."""
+
+
+class Action(StrEnum):
+    """What somebody has done to a schedule."""
+
+    ADDED = "added"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    RUN = "run"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What is to be done again and again. Without a tenant it is one of operators, for all tenants.
+
+    Attributes:
+        done_until: fire times up to then are decided.
+        next_at: when it fires next; None when it never does again.
+        error: why it could not be done when it was last tried.
+    """
+
+    id: UUID
+    tenant_id: str | None
+    name: str
+    kind: Kind
+    cron: str
+    zone: str
+    catch_up: str
+    event_type: str | None = None
+    event_key: str | None = None
+    payload: Mapping[str, Any] | None = None
+    created_at: datetime
+    paused_at: datetime | None = None
+    done_until: datetime
+    next_at: datetime | None
+    error: str | None = None
+
+
+class Fire(NamedTuple):
+    """What was done at a fire time. `ended_at` is None while a re-index is under way; `documents` are those of one."""
+
+    id: UUID
+    schedule_id: UUID
+    fire_at: datetime
+    by_hand: str | None
+    missed_since: datetime | None
+    fired_at: datetime
+    ended_at: datetime | None
+    documents: int | None
+
+
+class Done(NamedTuple):
+    """Something that somebody has done to a schedule."""
+
+    at: datetime
+    action: Action
+    who: str
+
+
+class Page(NamedTuple):
+    """A re-index that is under way. `after` is the last document that it has come to."""
+
+    fire_id: UUID
+    fire_at: datetime
+    tenant_id: str | None
+    after: UUID | None
+
+
+_COLUMNS = ", ".join(field.name for field in fields(Schedule))
+_FIRE = ", ".join(Fire._fields)
+
+
+def now() -> Script[datetime]:
+    """The database's time: the same for all schedulers."""
+    rows = yield "SELECT clock_timestamp()", ()
+    at: datetime = rows[0][0]
+    return at
+
+
+def add(schedule: Schedule, *, most: int | None = None) -> Script[bool]:
+    """Add a schedule. False when there is one of that name, or the tenant has so many already.
+
+    Args:
+        schedule: its name is new for its tenant.
+        most: of one tenant; those who add at the same time take turns.
+    """
+    payload = None if schedule.payload is None else json.dumps(schedule.payload)
+    if most is not None:
+        yield "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"schedules {schedule.tenant_id}",)
+    rows = yield (
+        f"INSERT INTO schedules ({_COLUMNS}) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s "  # noqa: S608
+        "WHERE %s::int IS NULL OR (SELECT count(*) FROM schedules WHERE tenant_id = %s) < %s "
+        "ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id",
+        (
+            schedule.id,
+            schedule.tenant_id,
+            schedule.name,
+            schedule.kind,
+            schedule.cron,
+            schedule.zone,
+            schedule.catch_up,
+            schedule.event_type,
+            schedule.event_key,
+            payload,
+            schedule.created_at,
+            schedule.paused_at,
+            schedule.done_until,
+            schedule.next_at,
+            schedule.error,
+            most,
+            schedule.tenant_id,
+            most,
+        ),
+    )
+    return bool(rows)
+
+
+def find(tenant_id: str, schedule_id: UUID) -> Script[Schedule | None]:
+    """A tenant's schedule; None when there is none, and when it is another's."""
+    rows = yield f"SELECT {_COLUMNS} FROM schedules WHERE id = %s AND tenant_id = %s", (schedule_id, tenant_id)  # noqa: S608
+    return _schedule(rows[0]) if rows else None
+
+
+def named(name: str) -> Script[list[Schedule]]:
+    """The schedules of all tenants that are called so, or have that id; those of operators first."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM schedules WHERE name = %s OR id::text = %s ORDER BY tenant_id NULLS FIRST",  # noqa: S608
+        (name, name.lower()),
+    )
+    return [_schedule(row) for row in rows]
+
+
+def page(tenant_id: str, *, limit: int, before: UUID | None = None) -> Script[list[Schedule]]:
+    """A tenant's schedules, newest first; `before` is the id of the last one of the page before."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM schedules WHERE tenant_id = %s AND (%s::uuid IS NULL OR id < %s) "  # noqa: S608
+        "ORDER BY id DESC LIMIT %s",
+        (tenant_id, before, before, limit),
+    )
+    return [_schedule(row) for row in rows]
+
+
+def every(tenant_id: str | None = None) -> Script[list[Schedule]]:
+    """All schedules, or those of a tenant, by tenant and name."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM schedules WHERE %s::text IS NULL OR tenant_id = %s "  # noqa: S608
+        "ORDER BY tenant_id NULLS FIRST, name",
+        (tenant_id, tenant_id),
+    )
+    return [_schedule(row) for row in rows]
+
+
+def hold(schedule_id: UUID) -> Script[Schedule | None]:
+    """A schedule, held until the transaction ends; None when it is gone."""
+    rows = yield f"SELECT {_COLUMNS} FROM schedules WHERE id = %s FOR UPDATE", (schedule_id,)  # noqa: S608
+    return _schedule(rows[0]) if rows else None
+
+
+def due(at: datetime, most: int) -> Script[list[UUID]]:
+    """Schedules to be looked at: those that are due, and those that the clock says were decided in the future.
+
+    Args:
+        at: the time.
+        most: how many, the longest due first.
+    """
+    rows = yield (
+        "SELECT id FROM schedules WHERE paused_at IS NULL AND (next_at <= %s OR done_until > %s) "
+        "ORDER BY next_at LIMIT %s",
+        (at, at, most),
+    )
+    return [row[0] for row in rows]
+
+
+def take(schedule_id: UUID) -> Script[Schedule | None]:
+    """A schedule that is not paused, held until the transaction ends; None when another scheduler has it."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM schedules WHERE id = %s AND paused_at IS NULL FOR UPDATE SKIP LOCKED",  # noqa: S608
+        (schedule_id,),
+    )
+    return _schedule(rows[0]) if rows else None
+
+
+def decided(schedule_id: UUID, done_until: datetime, next_at: datetime | None) -> Script[None]:
+    """Write that all fire times up to then are decided, and when the next one comes."""
+    yield (
+        "UPDATE schedules SET done_until = %s, next_at = %s, error = NULL WHERE id = %s",
+        (done_until, next_at, schedule_id),
+    )
+
+
+def look_again(schedule_id: UUID, done_until: datetime, next_at: datetime | None) -> Script[None]:
+    """Correct when a schedule fires next, unless something was decided since."""
+    yield (
+        "UPDATE schedules SET next_at = %s WHERE id = %s AND done_until = %s AND next_at IS DISTINCT FROM %s",
+        (next_at, schedule_id, done_until, next_at),
+    )
+
+
+def failed(schedule_id: UUID, error: str, again_at: datetime) -> Script[None]:
+    """Write why a schedule could not be done, and when it is tried again. Nothing of it is decided."""
+    said = error.replace("\0", "�")[:2000]
+    yield "UPDATE schedules SET error = %s, next_at = %s WHERE id = %s", (said, again_at, schedule_id)
+
+
+def pause(schedule_id: UUID) -> Script[None]:
+    """Let a schedule fire no more. One that is paused stays as it is."""
+    yield "UPDATE schedules SET paused_at = clock_timestamp() WHERE id = %s AND paused_at IS NULL", (schedule_id,)
+
+
+def resume(schedule_id: UUID, done_until: datetime, next_at: datetime | None) -> Script[None]:
+    """Let a schedule fire again, from then on: what came due meanwhile is not made up for."""
+    yield (
+        "UPDATE schedules SET paused_at = NULL, error = NULL, done_until = %s, next_at = %s WHERE id = %s",
+        (done_until, next_at, schedule_id),
+    )
+
+
+def remove(schedule_id: UUID) -> Script[None]:
+    """End a schedule; what it has done is forgotten, but not its reports."""
+    yield "DELETE FROM schedules WHERE id = %s", (schedule_id,)
+
+
+def add_fire(
+    fire_id: UUID,
+    schedule_id: UUID,
+    fire_at: datetime,
+    *,
+    goes_on: bool,
+    missed_since: datetime | None = None,
+    by_hand: str | None = None,
+) -> Script[bool]:
+    """Claim a fire time, in the transaction of what is done at it. False when it was claimed before: nothing to do.
+
+    Args:
+        fire_id: follows from the schedule and the fire time.
+        goes_on: it is not over with this transaction.
+        missed_since: the first fire time that it stands for besides its own.
+        by_hand: who wants it now.
+    """
+    rows = yield (
+        "INSERT INTO schedule_fires (id, schedule_id, fire_at, by_hand, missed_since, ended_at, documents) "
+        "SELECT %s, %s, %s, %s, %s, CASE WHEN %s THEN NULL ELSE clock_timestamp() END, CASE WHEN %s THEN 0 END "
+        "ON CONFLICT DO NOTHING RETURNING id",
+        (fire_id, schedule_id, fire_at, by_hand, missed_since, goes_on, goes_on),
+    )
+    return bool(rows)
+
+
+def last_fire(schedule_id: UUID, before: datetime) -> Script[datetime | None]:
+    """The last fire time before another one that was acted upon, not counting what somebody wanted by hand."""
+    rows = yield (
+        "SELECT max(fire_at) FROM schedule_fires WHERE schedule_id = %s AND fire_at < %s AND by_hand IS NULL",
+        (schedule_id, before),
+    )
+    at: datetime | None = rows[0][0]
+    return at
+
+
+def fires(schedule_id: UUID, *, limit: int, before: UUID | None = None) -> Script[list[Fire]]:
+    """What a schedule has done, newest first; `before` is the id of the last one of the page before."""
+    rows = yield (
+        f"SELECT {_FIRE} FROM schedule_fires WHERE schedule_id = %s AND (%s::uuid IS NULL OR id < %s) "  # noqa: S608
+        "ORDER BY id DESC LIMIT %s",
+        (schedule_id, before, before, limit),
+    )
+    return [Fire(*row) for row in rows]
+
+
+def take_page() -> Script[Page | None]:
+    """The oldest re-index under way that nobody else works at, held until the transaction ends; None when there is
+    none. One of a schedule that is paused waits, unless somebody has asked for it."""
+    rows = yield (
+        "SELECT f.id, f.fire_at, s.tenant_id, f.last_document FROM schedule_fires f JOIN schedules s "
+        "ON s.id = f.schedule_id WHERE f.ended_at IS NULL AND (s.paused_at IS NULL OR f.by_hand IS NOT NULL) "
+        "ORDER BY f.fire_at LIMIT 1 FOR NO KEY UPDATE OF f SKIP LOCKED",
+        (),
+    )
+    return Page(*rows[0]) if rows else None
+
+
+def turn_page(fire_id: UUID, documents: int, last: UUID) -> Script[None]:
+    """Write how far a re-index has come."""
+    yield (
+        "UPDATE schedule_fires SET documents = documents + %s, last_document = %s WHERE id = %s",
+        (documents, last, fire_id),
+    )
+
+
+def end_fire(fire_id: UUID) -> Script[None]:
+    """Write that a re-index is over."""
+    yield "UPDATE schedule_fires SET ended_at = clock_timestamp() WHERE id = %s", (fire_id,)
+
+
+def note(schedule: Schedule, action: Action, who: str) -> Script[None]:
+    """Write into the audit who has done what."""
+    yield (
+        "INSERT INTO schedule_actions (id, schedule_id, tenant_id, name, action, who) VALUES (%s, %s, %s, %s, %s, %s)",
+        (uuid7(), schedule.id, schedule.tenant_id, schedule.name, action, who),
+    )
+
+
+def actions(schedule_id: UUID) -> Script[list[Done]]:
+    """What was done to a schedule, oldest first."""
+    rows = yield "SELECT at, action, who FROM schedule_actions WHERE schedule_id = %s ORDER BY id", (schedule_id,)
+    return [Done(at, Action(action), who) for at, action, who in rows]
+
+
+def lateness(at: datetime) -> Script[float]:
+    """For how many seconds the schedule has been due that has been it the longest."""
+    rows = yield "SELECT min(next_at) FROM schedules WHERE paused_at IS NULL", ()
+    oldest: datetime | None = rows[0][0]
+    return max(0.0, (at - oldest).total_seconds()) if oldest is not None else 0.0
+
+
+def prune() -> Script[int]:
+    """Forget some of what was done long ago, but not the last of a schedule; returns how many were forgotten."""
+    rows = yield (
+        "DELETE FROM schedule_fires WHERE id IN (SELECT f.id FROM schedule_fires f WHERE f.ended_at < now() - "
+        "make_interval(days => %s) AND EXISTS (SELECT FROM schedule_fires l WHERE l.schedule_id = f.schedule_id "
+        "AND l.fire_at > f.fire_at AND l.by_hand IS NULL) LIMIT %s) RETURNING 1",
+        (KEEP_DAYS, PRUNED_AT_ONCE),
+    )
+    return len(rows)
+
+
+def _schedule(row: tuple[Any, ...]) -> Schedule:
+    values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    return Schedule(**{**values, "kind": Kind(values["kind"])})

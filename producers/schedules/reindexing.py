@@ -1,0 +1,53 @@
+"""The re-index of a schedule: another run of each document, a page at a time.
+
+Each page is a transaction that also says how far it has come: killed anywhere, the next scheduler goes on behind the
+last page, and each document has one run for a fire time.
+"""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from offsetzero.producers import runs
+from offsetzero.schemas.ids import uuid7_of
+from offsetzero.settings import Settings
+from offsetzero.store import documents, schedules
+from offsetzero.store.script import Script
+
+PAGE = 100
+"""Documents of one transaction: they are held until it ends, for some tenths of a second."""
+
+
+class Turned(NamedTuple):
+    """A page of a re-index. `documents` is how many it had: none when the next one is held by somebody, or `over`."""
+
+    fire_at: datetime
+    documents: int
+    over: bool
+
+
+def turn(settings: Settings) -> Script[Turned | None]:
+    """Begin the runs of the next page, in the caller's transaction; None when no re-index is under way here.
+
+    It waits for no document: behind one that an upload or a deletion holds, it comes again.
+    """
+    page = yield from schedules.take_page()
+    if page is None:
+        return None
+    found = yield from documents.living_after(page.after, page.tenant_id, page.fire_at, PAGE)
+    if not found:
+        yield from schedules.end_fire(page.fire_id)
+        return Turned(page.fire_at, 0, True)
+    free = yield from documents.lock_free(found)
+    begun, last = 0, page.after
+    for document_id in found:
+        document = free.get(document_id)
+        if document is not None:
+            event_id = uuid7_of(page.fire_at, page.fire_id.bytes, document_id.bytes)
+            yield from runs.begin_again(document, settings, event_id=event_id)
+            begun += 1
+        elif (yield from documents.is_living(document_id)):
+            break
+        last = document_id
+    if last is not None and last != page.after:
+        yield from schedules.turn_page(page.fire_id, begun, last)
+    return Turned(page.fire_at, begun, False)

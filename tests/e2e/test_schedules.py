@@ -1,0 +1,357 @@
+"""Schedules in the real database: what is due is done once, whoever is killed, sleeps, pauses, or comes second."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from commands import CommandsHere
+
+from offsetzero.producers.schedules import firing, reindexing
+from offsetzero.producers.schedules.scheduler import Scheduler
+from offsetzero.schemas.ids import time_of, uuid7
+from offsetzero.settings import Settings
+from offsetzero.store import schedules
+from offsetzero.store.schedules import Schedule
+from offsetzero.store.script import run
+from support import wait_until
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+DELETED = {"document_id": str(uuid4()), "tenant_id": "acme", "deleted_at": "2026-01-31T12:00:00Z"}
+EVENT = ("event", "--type", "document.deleted", "--data", json.dumps(DELETED))
+MODULE = """
+from offsetzero.schemas.event import Event
+
+
+class Rang(Event, type="bell.rang", key="bell"):
+    bell: str
+"""
+
+
+@pytest.fixture
+def config(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, database_url=database_url)
+
+
+@pytest.fixture
+def offsetzero(config: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
+    return CommandsHere(config, monkeypatch, "bells")
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+@contextmanager
+def scheduling(config: Settings) -> Iterator[Scheduler]:
+    """A scheduler works, in a thread of this process."""
+    stop, scheduler = threading.Event(), Scheduler(config)
+    thread = threading.Thread(target=scheduler.run, args=(stop,), name="scheduler")
+    thread.start()
+    try:
+        yield scheduler
+    finally:
+        stop.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def one(connection: Connection, name: str) -> Schedule:
+    (found,) = run(connection, schedules.named(name))
+    return found
+
+
+def sleep(connection: Connection, name: str, for_so_long: timedelta) -> datetime:
+    """As if no scheduler had looked for so long; returns when the last one did."""
+    slept = "UPDATE schedules SET done_until = clock_timestamp() - %s, next_at = clock_timestamp() - %s WHERE name = %s"
+    connection.execute(slept, (for_so_long, for_so_long, name))
+    return one(connection, name).done_until
+
+
+def act(connection: Connection, config: Settings, name: str) -> list[datetime]:
+    """What a scheduler does for one schedule, once."""
+    schedule_id = one(connection, name).id
+    with connection.transaction():
+        done = run(connection, firing.act(schedule_id, config))
+    return list(done.fires) if done else []
+
+
+def events(connection: Connection) -> list[tuple[Any, ...]]:
+    return connection.execute("SELECT id, headers->>'ce_time' FROM outbox ORDER BY id").fetchall()
+
+
+def documents(connection: Connection, tenant: str, count: int) -> list[UUID]:
+    found = [uuid7() for _ in range(count)]
+    for one in found:
+        connection.execute(
+            "INSERT INTO documents (id, tenant_id, name, content_type, uri, size_bytes, sha256, uploaded_at) "
+            "VALUES (%s, %s, 'a.txt', 'text/plain', 'file:///a', 10, %s, now() - interval '3 days')",
+            (one, tenant, str(one)),
+        )
+    return found
+
+
+def test_of_what_was_missed_the_last_comes_once_and_its_id_follows_from_its_time(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    said = offsetzero("schedules", "add", "hourly", "0 * * * *", *EVENT, "--zone", "Asia/Kolkata").stdout
+    assert "fires next at" in said
+    assert "+05:30" in said
+    assert act(connection, config, "hourly") == [], "nothing is due yet"
+    since = sleep(connection, "hourly", timedelta(hours=5))
+    (fired,) = act(connection, config, "hourly")
+    ((event_id, ce_time),) = events(connection)
+    assert fired.minute == 30, "by the clock of its zone"
+    assert datetime.fromisoformat(ce_time) == fired == time_of(event_id)
+    (fire,) = run(connection, schedules.fires(one(connection, "hourly").id, limit=10))
+    assert (fire.id, fire.fire_at) == (event_id, fired)
+    assert fire.missed_since is not None
+    assert since < fire.missed_since <= since + timedelta(hours=1)
+    assert act(connection, config, "hourly") == []
+    assert len(events(connection)) == 1
+
+
+@pytest.mark.parametrize("policy", ["skip", "all"])
+def test_what_was_missed_is_made_up_for_by_policy(
+    offsetzero: CommandsHere, connection: Connection, config: Settings, policy: str
+) -> None:
+    offsetzero("schedules", "add", "odd", "0,20,40 * * * *", *EVENT, "--catch-up", policy)
+    connection.execute(  # on no fire time: between two of them
+        "UPDATE schedules SET done_until = t - interval '90 minutes', next_at = t - interval '90 minutes' "
+        "FROM (SELECT date_trunc('hour', clock_timestamp()) - interval '12 hours' + interval '10 minutes' AS t) AS at"
+    )
+    begun = one(connection, "odd").done_until
+    fired = act(connection, config, "odd")
+    if policy == "skip":
+        assert all(datetime.now(UTC) - fire_at < timedelta(seconds=120) for fire_at in fired)
+        assert one(connection, "odd").done_until > begun
+        return
+    assert 36 <= len(fired) <= 100
+    assert fired[0] - begun == timedelta(minutes=20)
+    assert len(events(connection)) == len(set(fired)) == len(fired)
+
+
+def test_a_clock_that_was_set_back_fires_nothing_twice_and_loses_nothing(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    """The database's clock was a day ahead when it fired last; then somebody set it right."""
+    offsetzero("schedules", "add", "each", "* * * * *", *EVENT)
+    sleep(connection, "each", timedelta(minutes=10))
+    (fired,) = act(connection, config, "each")
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    connection.execute("UPDATE schedules SET done_until = %s, next_at = %s", (ahead, ahead + timedelta(minutes=1)))
+    assert run(connection, schedules.due(datetime.now(UTC), 10)) == [one(connection, "each").id], "it is looked at"
+    assert act(connection, config, "each") == []
+    after = one(connection, "each")
+    assert after.done_until < ahead
+    assert after.next_at is not None
+    assert after.next_at - after.done_until <= timedelta(minutes=1), "and fires when that minute comes"
+    connection.execute("UPDATE schedules SET done_until = %s", (fired - timedelta(seconds=1),))  # set back by a minute
+    again = act(connection, config, "each")
+    assert fired not in again
+    assert len(events(connection)) == 1 + len(again)
+
+
+def test_a_second_insert_for_a_fire_time_changes_nothing(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    """As after a restored backup, or with a scheduler that has taken what another one has."""
+    offsetzero("schedules", "add", "hourly", "0 * * * *", *EVENT)
+    sleep(connection, "hourly", timedelta(hours=2))
+    slept = one(connection, "hourly")
+    assert len(act(connection, config, "hourly")) == 1
+    connection.execute("UPDATE schedules SET done_until = %s, next_at = %s", (slept.done_until, slept.next_at))
+    assert act(connection, config, "hourly") == []
+    assert len(events(connection)) == 1
+
+
+def test_killed_before_the_commit_nothing_was_done_and_the_next_one_does_it(
+    offsetzero: CommandsHere, connection: Connection, config: Settings, database_url: str
+) -> None:
+    offsetzero("schedules", "add", "hourly", "0 * * * *", *EVENT)
+    sleep(connection, "hourly", timedelta(hours=2))
+    schedule_id = one(connection, "hourly").id
+    with psycopg.connect(database_url) as victim:
+        done = run(victim, firing.act(schedule_id, config))
+        assert done is not None
+        assert len(done.fires) == 1
+        assert act(connection, config, "hourly") == [], "another one leaves it alone meanwhile"
+        connection.execute("SELECT pg_terminate_backend(%s)", (victim.info.backend_pid,))
+        wait_until(
+            lambda: (
+                not connection.execute(
+                    "SELECT 1 FROM pg_stat_activity WHERE pid = %s", (victim.info.backend_pid,)
+                ).fetchall()
+            )
+        )
+        victim.close()
+    assert events(connection) == []
+    assert act(connection, config, "hourly") == list(done.fires)
+    assert len(events(connection)) == 1
+
+
+def test_paused_while_it_is_due_it_does_not_fire_and_nothing_is_made_up_for(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    offsetzero("schedules", "add", "hourly", "0 * * * *", *EVENT)
+    sleep(connection, "hourly", timedelta(hours=2))
+    offsetzero("schedules", "pause", "hourly", "--who", "ann")
+    offsetzero("schedules", "pause", "hourly", "--who", "bob")
+    assert run(connection, schedules.due(datetime.now(UTC), 10)) == []
+    assert act(connection, config, "hourly") == []
+    offsetzero("schedules", "run", "hourly", "--who", "cid")
+    assert len(events(connection)) == 1, "by hand all the same"
+    offsetzero("schedules", "resume", "hourly", "--who", "dan")
+    assert act(connection, config, "hourly") == []
+    shown = json.loads(offsetzero("schedules", "show", "hourly").stdout)
+    assert [fire["by_hand"] for fire in shown["fires"]] == ["cid"]
+    assert [(done["action"], done["who"]) for done in shown["audit"]][1:] == [
+        ("paused", "ann"),
+        ("run", "cid"),
+        ("resumed", "dan"),
+    ]
+    assert len(shown["next"]) == 5
+    offsetzero("schedules", "remove", "hourly", "--who", "eve")
+    last = connection.execute("SELECT name, action, who FROM schedule_actions ORDER BY id DESC LIMIT 1").fetchone()
+    assert last == ("hourly", "removed", "eve")
+    assert "there is no schedule hourly" in offsetzero("schedules", "show", "hourly", status=1).stderr
+
+
+def test_a_report_is_what_sql_says(offsetzero: CommandsHere, connection: Connection, config: Settings) -> None:
+    offsetzero("schedules", "add", "daily", "0 0 * * *", "report")
+    mine, (gone, *_) = documents(connection, "acme", 3), documents(connection, "acme", 1)
+    documents(connection, "other", 1)
+    connection.execute("UPDATE documents SET deleted_at = now() WHERE id = %s", (gone,))
+    for status, hours, tokens in [("succeeded", 30, 5), ("failed", 30, 7), ("failed", 40, 9), ("queued", 0, 100)]:
+        run_id = uuid7()
+        connection.execute(
+            "INSERT INTO runs (id, tenant_id, document_id, status, created_at) "
+            "VALUES (%s, 'acme', %s, %s, date_trunc('day', clock_timestamp()) - make_interval(hours => %s - 24))",
+            (run_id, mine[0], status, hours) if hours else (run_id, mine[0], status, -24),
+        )
+        for step in ("indexer", "summariser"):
+            connection.execute(
+                "INSERT INTO run_steps (run_id, step, input_tokens, output_tokens) VALUES (%s, %s, %s, %s)",
+                (run_id, step, tokens, 1),
+            )
+    sleep(connection, "daily", timedelta(days=1))
+    (fired,) = act(connection, config, "daily")
+    found = connection.execute(
+        "SELECT tenant_id, since, until, documents, size_bytes, queued, running, succeeded, failed, cancelled, "
+        "input_tokens, output_tokens FROM reports ORDER BY tenant_id"
+    ).fetchall()
+    day = timedelta(days=1)
+    assert found == [
+        ("acme", fired - day, fired, 3, 30, 0, 0, 1, 2, 0, 42, 6),
+        ("other", fired - day, fired, 1, 10, 0, 0, 0, 0, 0, 0, 0),
+    ]
+    offsetzero("schedules", "run", "daily")
+    (later,) = connection.execute("SELECT since FROM reports WHERE tenant_id = 'acme' ORDER BY id DESC LIMIT 1")
+    assert later == (fired,), "since the last one of its own"
+
+
+def test_a_reindex_begins_a_run_of_each_document_once_whoever_is_killed(
+    offsetzero: CommandsHere,
+    connection: Connection,
+    config: Settings,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reindexing, "PAGE", 10)
+    mine = documents(connection, "acme", 35)
+    documents(connection, "other", 5)
+    (gone, held), untouched = mine[3:5], documents(connection, "acme", 1)
+    connection.execute("UPDATE documents SET deleted_at = now() WHERE id = %s", (gone,))
+    connection.execute("UPDATE documents SET uploaded_at = now() WHERE id = ANY (%s)", (untouched,))
+    offsetzero("schedules", "add", "nightly", "0 2 * * *", "reindex", "--tenant", "acme")
+    sleep(connection, "nightly", timedelta(days=1))
+    assert len(act(connection, config, "nightly")) == 1
+
+    def turn(on: Connection) -> reindexing.Turned | None:
+        return run(on, reindexing.turn(config))
+
+    def count() -> int:
+        return connection.execute("SELECT count(*)::int FROM outbox").fetchall()[0][0]
+
+    with psycopg.connect(database_url) as upload:
+        upload.execute("SELECT FROM documents WHERE id = %s FOR NO KEY UPDATE", (held,))
+        with connection.transaction():
+            assert (turned := turn(connection)) is not None
+        assert (turned.documents, turned.over) == (3, False), "up to the one that an upload holds"
+        with connection.transaction():
+            assert (turned := turn(connection)) is not None
+        assert (turned.documents, turned.over) == (0, False), "it waits for none, and leaves none out"
+    with psycopg.connect(database_url) as victim:
+        assert (turned := turn(victim)) is not None
+        assert turned.documents == 10
+        assert turn(connection) is None, "another scheduler leaves the page alone"
+        victim.rollback()  # as a kill does
+    offsetzero("schedules", "pause", "nightly")
+    assert turn(connection) is None
+    connection.execute("UPDATE schedules SET paused_at = NULL")
+    with scheduling(config), scheduling(config):
+        wait_until(lambda: connection.execute("SELECT 1 FROM schedule_fires WHERE ended_at IS NOT NULL").fetchall())
+    worked = [UUID(key) for (key,) in connection.execute("SELECT aggregateid FROM outbox ORDER BY number")]
+    assert worked == [one for one in mine if one != gone], "each once, in its order"
+    assert connection.execute("SELECT count(*), count(DISTINCT document_id) FROM runs").fetchone() == (34, 34)
+    assert connection.execute("SELECT documents FROM schedule_fires").fetchone() == (34,)
+    assert count() == 34
+
+
+def test_many_schedulers_fire_once_and_one_that_cannot_be_done_holds_up_no_other(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    for number in range(8):
+        offsetzero("schedules", "add", f"s{number}", "0 * * * *", *EVENT)
+    offsetzero("schedules", "add", "bad", "0 * * * *", *EVENT)
+    connection.execute("UPDATE schedules SET zone = 'Mars/Olympus' WHERE name = 'bad'")
+    connection.execute(
+        "UPDATE schedules SET done_until = now() - interval '3 hours', next_at = now() - interval '3 hours'"
+    )
+    with scheduling(config), scheduling(config), scheduling(config) as scheduler:
+        wait_until(lambda: connection.execute("SELECT count(*) FROM outbox").fetchone() == (8,))
+        wait_until(lambda: one(connection, "bad").error)
+        assert scheduler.health()[0]
+        connection.execute(
+            "UPDATE schedules SET done_until = now() - interval '3 hours', next_at = now() WHERE name <> 'bad'"
+        )
+        wait_until(lambda: run(connection, schedules.due(datetime.now(UTC), 10)) == [])
+    assert len(events(connection)) == 8
+    assert "no such time zone" in (one(connection, "bad").error or "")
+    assert "Mars/Olympus" in offsetzero("schedules", "list").stdout
+
+
+def test_a_mistake_is_told_once_and_plainly(offsetzero: CommandsHere, config: Settings) -> None:
+    def refused(*arguments: str) -> list[str]:
+        return offsetzero("schedules", "add", *arguments, status=1).stderr.splitlines()[1:]
+
+    assert refused("n", "61 * * * *", "reindex") == [
+        "  cron '61 * * * *': the field minute cannot be read, or never comes"
+    ]
+    (zone,) = refused("n", "0 2 * * *", "report", "--zone", "Berlin")
+    assert "zone 'Berlin': no such time zone" in zone
+    (config.home / "bells.py").write_text(MODULE)
+    bell = ("event", "--type", "bell.rang", "--data", '{"bell": "a"}')
+    (unknown,) = refused("n", "0 2 * * *", *bell)
+    assert "event type 'bell.rang': this process knows only" in unknown
+    (no_topic,) = refused("n", "0 2 * * *", *bell, "--module", "bells")
+    assert "event type 'bell.rang': no topic is declared" in no_topic
+    (payload,) = refused("n", "0 2 * * *", "event", "--type", "document.deleted", "--data", "{}")
+    assert "document_id" in payload
+    (tenant,) = refused("n", "0 2 * * *", *EVENT, "--tenant", "other")
+    assert "tenant_id is 'acme', and the schedule is one of 'other'" in tenant
+    assert len(refused("a name", "x", "reindex", "--zone", "y", "--type", "z")) == 3, "all at once"
+    offsetzero("schedules", "add", "n", "0 2 * * *", "reindex")
+    assert "there is a schedule n of all tenants already" in "".join(refused("n", "0 3 * * *", "reindex"))
+    offsetzero("schedules", "add", "n", "0 2 * * *", "reindex", "--tenant", "acme")
+    assert "there are several schedules n" in offsetzero("schedules", "pause", "n", status=1).stderr
+    offsetzero("schedules", "pause", "n", "--tenant", "acme")
