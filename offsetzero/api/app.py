@@ -11,7 +11,7 @@ from offsetzero.api import problems, pruning
 from offsetzero.api.described import DescribedApi
 from offsetzero.api.limits import TenantLimits
 from offsetzero.api.middleware import Bounded, Observed
-from offsetzero.api.routes import catalogue, documents, operations, runs, search, usage, webhooks
+from offsetzero.api.routes import catalogue, documents, operations, runs, schedules, search, usage, webhooks
 from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.api.services import Services
 from offsetzero.settings import Settings
@@ -58,6 +58,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Bounded, limit=MAX_JSON_BYTES, uploads="/documents")
     app.add_middleware(Observed)
     problems.install(app)
-    for module in (documents, catalogue, runs, search, usage, webhooks, operations):
+    for module in (documents, catalogue, runs, search, usage, webhooks, schedules, operations):
         app.include_router(module.router)
     return app

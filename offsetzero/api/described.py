@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
-from offsetzero.api import models, webhook_models
+from offsetzero.api import models, schedule_models, webhook_models
 
 MEDIA_TYPE = "application/problem+json"
+_MODELS = (models, webhook_models, schedule_models)
 Responses = dict[int | str, dict[str, Any]]
 
 # Every code with its status and a detail as it may be. docs/api.md lists the same; a test compares.
@@ -25,7 +26,9 @@ CODES: dict[str, tuple[int, str]] = {
     "method-not-allowed": (405, "Method Not Allowed"),
     "conflict": (409, "the same file is being deleted; send it again"),
     "idempotency-key-in-use": (409, "the first request with this Idempotency-Key is still at work; send it again"),
+    "name-taken": (409, "there is a schedule nightly already"),
     "run-ended": (409, "the run has succeeded; it cannot be cancelled any more"),
+    "too-many-schedules": (409, "there are 50 schedules already; delete one first"),
     "too-many-webhooks": (409, "there are 20 webhooks already; delete one first"),
     "too-large": (413, "the file is larger than 52428800 bytes"),
     "not-json": (415, "send JSON, with the header Content-Type: application/json"),
@@ -37,6 +40,7 @@ CODES: dict[str, tuple[int, str]] = {
     "invalid-request": (422, "query.limit: Input should be less than or equal to 200"),
     "object-missing": (422, "there is no such object; yours are below s3://bucket/incoming/acme/"),
     "no-file": (422, "the request has no file in the field 'file'"),
+    "schedule-refused": (422, "zone 'Berlin': no such time zone; give a name such as Europe/Berlin"),
     "several-files": (422, "the request has more than one file in the field 'file'"),
     "unknown-event-type": (422, "no such event type: run.odd; there are run.succeeded, run.failed, run.cancelled"),
     "url-refused": (422, "the URL must start with https:// and name a host"),
@@ -105,6 +109,6 @@ class DescribedApi(FastAPI):
                 item[method]["responses"] |= refused
         for name, schema in schemas.items():
             if "examples" in schema:  # the framework leaves out what is null, and clients must see that it may be
-                model = getattr(models, name, None) or getattr(webhook_models, name)
+                model = next(found for one in _MODELS if (found := getattr(one, name, None)) is not None)
                 schema["examples"] = model.model_config["json_schema_extra"]["examples"]
         return document

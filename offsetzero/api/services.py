@@ -83,6 +83,7 @@ async def _tenant(
         headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)
     request.state.tenant_id = owner.tenant_id  # for the log
+    request.state.key_id = tenants.id_of(credentials.credentials)  # for audits
     if (seconds := services.limits.take(owner.tenant_id)) > 0:
         detail = f"the tenant sends more than {services.settings.api.requests_per_second:g} requests a second"
         raise too_many(detail, seconds)

@@ -231,9 +231,9 @@ def failed(schedule_id: UUID, error: str, again_at: datetime) -> Script[None]:
     yield "UPDATE schedules SET error = %s, next_at = %s WHERE id = %s", (said, again_at, schedule_id)
 
 
-def pause(schedule_id: UUID) -> Script[None]:
-    """Let a schedule fire no more. One that is paused stays as it is."""
-    yield "UPDATE schedules SET paused_at = clock_timestamp() WHERE id = %s AND paused_at IS NULL", (schedule_id,)
+def pause(schedule_id: UUID, at: datetime) -> Script[None]:
+    """Let a schedule fire no more, from then on."""
+    yield "UPDATE schedules SET paused_at = %s WHERE id = %s", (at, schedule_id)
 
 
 def resume(schedule_id: UUID, done_until: datetime, next_at: datetime | None) -> Script[None]:

@@ -102,9 +102,10 @@ def pause(schedule_id: UUID, who: str) -> Script[Schedule | None]:
     schedule = yield from schedules.hold(schedule_id)
     if schedule is None or schedule.paused_at is not None:
         return schedule
-    yield from schedules.pause(schedule_id)
+    at = yield from schedules.now()
+    yield from schedules.pause(schedule_id, at)
     yield from schedules.note(schedule, Action.PAUSED, who)
-    return replace(schedule, paused_at=(yield from schedules.now()))
+    return replace(schedule, paused_at=at)
 
 
 def resume(schedule_id: UUID, who: str) -> Script[Schedule | None]:
@@ -153,17 +154,23 @@ def _key(event_type: str | None, payload: Mapping[str, Any] | None, tenant_id: s
         raise ConfigurationError("kind event: needs an event type and a payload")
     shown = f"event type {event_type[:60]!r}"
     codec = Codec()  # importing it has made the built-in types known
+    try:
+        data = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:  # numbers that are none, and half of a pair of surrogates
+        raise ConfigurationError("payload: a value in it is no JSON that can be stored") from None
+    if b"\\u0000" in data:
+        raise ConfigurationError("payload: PostgreSQL takes no NUL in JSON")
     if event_class(event_type) is None:
         known = ", ".join(sorted(event_types()))
         raise ConfigurationError(f"{shown}: this process knows only {known}; give the module of yours by --module")
     try:
         topic_of(event_type)
-        event = codec.decode(event_type, json.dumps(payload).encode(), "application/json")
+        event = codec.decode(event_type, data, "application/json")
     except TopicError as error:
         raise ConfigurationError(f"{shown}: {error}") from None
     except SchemaError as error:
         raise ConfigurationError(f"payload: {str(error).removeprefix(f'{event_type}: ')}") from None
     of_event = getattr(event, "tenant_id", None)
-    if tenant_id is not None and of_event not in (None, tenant_id):
+    if tenant_id is not None and of_event and of_event != tenant_id:
         raise ConfigurationError(f"payload: tenant_id is {of_event!r}, and the schedule is one of {tenant_id!r}")
     return event.key

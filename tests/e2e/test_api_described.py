@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running_api import Api, running
 
-from offsetzero.api import described, models, webhook_models
+from offsetzero.api import described, models, schedule_models, webhook_models
 from offsetzero.api.app import create_app
 from offsetzero.settings import Settings
 
@@ -22,6 +22,7 @@ OPERATIONS = [
 ]
 ONE = "/00000000-0000-0000-0000-000000000000"
 JSON = {"Content-Type": "application/json"}
+NIGHTLY = {"name": "nightly", "kind": "reindex", "cron": "30 2 * * *"}
 
 
 def _codes(operation: dict[str, Any]) -> set[str]:
@@ -36,7 +37,7 @@ def _codes(operation: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
 def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str, operation: dict[str, Any]) -> None:
-    kinds = "get|list|create|update|delete|upload|search|cancel|reindex|rotate|test"
+    kinds = "get|list|create|update|delete|upload|search|cancel|reindex|rotate|test|run"
     assert re.fullmatch(rf"({kinds})_[a-z]+", operation["operationId"])
     assert operation["summary"]
     assert operation["security"]
@@ -50,7 +51,7 @@ def test_an_operation_has_a_name_a_summary_and_its_errors(method: str, path: str
 
 def test_names_are_used_once_and_every_reference_leads_somewhere() -> None:
     names = [parameter.values[2]["operationId"] for parameter in OPERATIONS]
-    assert len(set(names)) == len(names) == 19
+    assert len(set(names)) == len(names) == 27
     schemas = DOCUMENT["components"]["schemas"]
     assert "HTTPValidationError" not in schemas
     references = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
@@ -70,6 +71,10 @@ def test_names_are_used_once_and_every_reference_leads_somewhere() -> None:
         webhook_models.NewWebhookAnswer,
         webhook_models.RotationRequest,
         webhook_models.AttemptAnswer,
+        schedule_models.ScheduleRequest,
+        schedule_models.ScheduleAnswer,
+        schedule_models.FireAnswer,
+        schedule_models.ReportAnswer,
     ],
 )
 def test_an_example_is_an_answer_that_could_be(model: Any) -> None:
@@ -155,6 +160,24 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("post", "/webhooks", {"content": b'{"url": "https://a.example"}'}, "not-json"),
     ("post", "/webhooks", {}, "invalid-request"),
     ("put", "/webhooks", {}, "method-not-allowed"),
+    ("post", "/schedules", {"json": {}}, "invalid-request"),
+    ("post", "/schedules", {"json": {"name": "a\0", "kind": "report", "cron": "0 0 * * *"}}, "invalid-request"),
+    ("post", "/schedules", {"json": {"name": "a", "kind": "report", "cron": "0 0 * *"}}, "schedule-refused"),
+    ("post", "/schedules", {"json": {**NIGHTLY, "zone": "Berlin\0"}}, "schedule-refused"),
+    ("post", "/schedules", {"json": {**NIGHTLY, "payload": {}}}, "schedule-refused"),
+    ("post", "/schedules", {"json": {**NIGHTLY, "kind": "event"}}, "schedule-refused"),
+    ("post", "/schedules", {"json": {**NIGHTLY, "kind": "event", "event_type": "\0"}}, "unknown-event-type"),
+    ("post", "/schedules", {"json": {**NIGHTLY, "kind": "event", "event_type": "run.failed"}}, "unknown-event-type"),
+    ("post", "/schedules", {"content": b"{", "headers": JSON}, "malformed-body"),
+    ("get", f"/schedules{ONE}", {}, "not-found"),
+    ("get", "/schedules/odd", {}, "invalid-request"),
+    ("patch", f"/schedules{ONE}", {"json": {"paused": True}}, "not-found"),
+    ("patch", f"/schedules{ONE}", {"json": {}}, "invalid-request"),
+    ("delete", f"/schedules{ONE}", {}, "not-found"),
+    ("post", f"/schedules{ONE}/run", {}, "idempotency-key-needed"),
+    ("post", f"/schedules{ONE}/run", {"headers": {"Idempotency-Key": "r"}}, "not-found"),
+    ("get", f"/schedules{ONE}/fires", {}, "not-found"),
+    ("get", "/reports?limit=0", {}, "invalid-request"),
 ]
 
 

@@ -30,7 +30,9 @@ _json: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _values | st.just("https://a.example"),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["url", "event_types"]) | _texts, inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["url", "event_types", "name", "kind", "cron", "zone"]) | _texts, inner, max_size=3
+        )
     ),
     max_leaves=6,
 )
@@ -76,7 +78,9 @@ def api(database_url: str, tmp_path: Path) -> Iterator[Api]:
 def test_nothing_that_is_sent_breaks_it_or_shows_what_is_anothers(api: Api) -> None:
     upload = api.stranger.post("/documents", files={"file": (f"{MARK}.md", MARK.encode(), "text/markdown")}).json()
     hook = api.stranger.post("/webhooks", json={"url": f"https://{MARK}.example/"}).json()
-    ids = [upload["document_id"], upload["run_id"], hook["id"]]
+    nightly = {"name": MARK, "kind": "reindex", "cron": "30 2 * * *"}
+    schedule = api.stranger.post("/schedules", json=nightly).json()
+    ids = [upload["document_id"], upload["run_id"], hook["id"], schedule["id"]]
     seen: set[tuple[str, str, int]] = set()
 
     def theirs() -> list[Any]:
@@ -86,6 +90,9 @@ def test_nothing_that_is_sent_breaks_it_or_shows_what_is_anothers(api: Api) -> N
                 "SELECT * FROM runs r JOIN run_steps s ON s.run_id = r.id WHERE tenant_id = 'other' ORDER BY step"
             ),
             api.rows("SELECT * FROM webhooks WHERE tenant_id = 'other'"),
+            api.rows(
+                "SELECT * FROM schedules s LEFT JOIN schedule_fires f ON f.schedule_id = s.id WHERE tenant_id = 'other'"
+            ),
             api.rows("SELECT * FROM outbox WHERE headers ->> 'ce_tenantid' = 'other' ORDER BY id"),
         ]
 
