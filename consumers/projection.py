@@ -1,18 +1,46 @@
 """Projections: tables that a group makes of its log, and that can be made anew from offset zero (design section 9)."""
 
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.generation import Generation
-from offsetzero.store import generations
+from offsetzero.settings import PREFIX, Settings
+from offsetzero.store import generations, indexes, made_with
 from offsetzero.store.database import IN_SCHEMA, Connection
-from offsetzero.store.script import run
+from offsetzero.store.generations import Known
+from offsetzero.store.script import Script, run
 
 MAX_NAME = 50
 """Characters of the name of a group that is a projection: its schemas' names must fit PostgreSQL's 63 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a generation has besides the tables of its projection, because settings say so.
+
+    Attributes:
+        made_with: is written down with the generation (`offsetzero.store.made_with`); a member with another one does
+            not work for it.
+        tables: the SQL that makes what it has.
+        indexes: that are made when it has read the log: their names, and what comes after ON in their SQL.
+        require: sees that the database has what it takes, and raises ConfigurationError.
+    """
+
+    made_with: Mapping[str, Any]
+    tables: str
+    indexes: Mapping[str, str]
+    require: Callable[[], Script[None]]
+
+
+def no_extra(_settings: Settings) -> Extra | None:
+    """Of projections that are the same whatever the settings say."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +62,21 @@ class Projection:
     Args:
         tables: the SQL that makes them, with their indexes; it runs in a transaction. Another one is for the next
             generation: it changes no table that is there.
+        by_settings: what a generation has besides, by the settings of who makes it.
     """
 
     tables: str
+    by_settings: Callable[[Settings], Extra | None] = no_extra
 
 
 def open_generation(
-    connection: Connection, group: str, projection: Projection, number: int | None, *, follows: bool = True
+    connection: Connection,
+    group: str,
+    projection: Projection,
+    number: int | None,
+    extra: Extra | None = None,
+    *,
+    follows: bool = True,
 ) -> Generation:
     """The generation of a group that a member works for; a new group's first one is made. In a transaction.
 
@@ -49,14 +85,16 @@ def open_generation(
         group: its name.
         projection: its tables.
         number: of the generation; None for the one that is read.
+        extra: what the settings of the member say that a generation has besides.
         follows: the member reads all that comes; one with a name has none of these.
 
     Raises:
-        ConfigurationError: there is no such generation, or its tables cannot be made.
+        ConfigurationError: there is no such generation, it is not what the settings say, or its tables cannot be made.
     """
     if number is None and (number := run(connection, generations.active(group))) is None:
         first = Generation(group)
-        make_tables(connection, first, projection)
+        make_tables(connection, first, projection, extra)
+        _index_now(connection, extra)
         return first
     known = {one.number: one for one in run(connection, generations.known(group))}
     if (found := known.get(number)) is None:
@@ -70,20 +108,58 @@ def open_generation(
             f"group {group}: generation {number}, {found.name}, is what there was at {found.until:%Y-%m-%d %H:%M:%SZ};"
             " it has no members"
         )
-    return Generation(group, number)
+    generation = Generation(group, number)
+    if extra is not None and not found.made_with and _is_empty(connection, generation):
+        _make_extra(connection, generation, extra)
+        _index_now(connection, extra)
+    else:
+        refuse_another(group, found, extra)
+    return generation
 
 
-def make_tables(connection: Connection, generation: Generation, projection: Projection) -> None:
-    """Make the schema of a generation with its tables, and record it. In a transaction.
+def refuse_another(group: str, found: Known, extra: Extra | None) -> None:
+    """See that a generation is what the settings say.
+
+    Args:
+        group: its name.
+        found: the generation.
+        extra: what the settings say that it has besides.
 
     Raises:
-        ConfigurationError: the schema is there, or PostgreSQL refuses the SQL.
+        ConfigurationError: it was made otherwise.
+    """
+    wanted = extra.made_with if extra is not None else None
+    if (found.made_with or None) == wanted:
+        return
+    sections = ", ".join(f"{PREFIX}{name.upper()}__…" for name in sorted({*(found.made_with or {}), *(wanted or {})}))
+    raise ConfigurationError(
+        f"group {group}: generation {found.number} was made {_shown(found.made_with)}, and the settings ({sections})"
+        f" say {_shown(wanted)}: the two are never mixed. `offsetzero rebuild {group}` makes a generation as they say"
+        f" and has it read; until then have members of generation {found.number} run with the settings of before"
+    )
+
+
+def make_tables(
+    connection: Connection, generation: Generation, projection: Projection, extra: Extra | None = None
+) -> None:
+    """Make the schema of a generation with its tables, and record it. In a transaction.
+
+    Args:
+        connection: its search path finds the generation's tables first from then on.
+        generation: which.
+        projection: of the group.
+        extra: what it has besides.
+
+    Raises:
+        ConfigurationError: the schema is there, PostgreSQL refuses the SQL, or lacks what it takes.
     """
     run(connection, generations.add(generation))
     try:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(generation.schema)))
         connection.execute(IN_SCHEMA, (generation.schema, True))
         connection.execute(projection.tables.encode())
+        if extra is not None:
+            _make_extra(connection, generation, extra)
     except psycopg.errors.DuplicateSchema as error:
         raise ConfigurationError(
             f"group {generation.group}: the database has a schema {generation.schema} that is not the group's; rename"
@@ -91,6 +167,58 @@ def make_tables(connection: Connection, generation: Generation, projection: Proj
         ) from error
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(f"group {generation.group}: the SQL of its projection: {error}") from error
+
+
+def make_indexes(connection: Connection, generation: Generation, extra: Extra | None) -> list[str]:
+    """Make the indexes of a generation that come when it has read the log, those that it lacks; its writers go on.
+
+    Args:
+        connection: of its own, in autocommit; its search path finds the generation's tables first from then on.
+        generation: which.
+        extra: what it has besides its tables.
+
+    Returns:
+        The names of those that were made.
+
+    Raises:
+        psycopg.Error: PostgreSQL refuses; the same call does the rest.
+    """
+    if extra is None:
+        return []
+    connection.execute(IN_SCHEMA, (generation.schema, False))
+    return [name for name, columns in extra.indexes.items() if indexes.make(connection, name, columns)]
+
+
+def _make_extra(connection: Connection, generation: Generation, extra: Extra) -> None:
+    run(connection, extra.require())
+    run(connection, made_with.write(generation, extra.made_with))
+    connection.execute(IN_SCHEMA, (generation.schema, True))
+    connection.execute(extra.tables.encode())
+
+
+def _index_now(connection: Connection, extra: Extra | None) -> None:
+    """Of a generation without rows, which is read from its first one on."""
+    for name, columns in (extra.indexes if extra is not None else {}).items():
+        connection.execute(f"CREATE INDEX {name} ON {columns}".encode())
+
+
+def _is_empty(connection: Connection, generation: Generation) -> bool:
+    """Whether nothing has come to it yet, so that it is what any settings would have made. Nothing comes until the
+    transaction ends."""
+    run(connection, generations.hold_pointer(generation.group))
+    found = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(quote_ident(%s)) AND relkind IN ('r', 'p')",
+        (generation.schema,),
+    ).fetchall()
+    full = sql.SQL("SELECT EXISTS (SELECT FROM {})")
+    return not any(
+        connection.execute(full.format(sql.Identifier(generation.schema, table))).fetchone() == (True,)
+        for (table,) in found
+    )
+
+
+def _shown(made: Mapping[str, Any] | None) -> str:
+    return "with " + ", ".join(f"{name} {json.dumps(one)}" for name, one in made.items()) if made else "without"
 
 
 def _are(numbers: list[int]) -> str:

@@ -316,8 +316,9 @@ class GroupRuntime:
             return
         with self._resources.pool(1, group.name) as connections, connections.connection() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
+            extra = group.projection.by_settings(self._settings)
             self._generation = open_generation(
-                connection, group.name, group.projection, self._number, follows=self._follows
+                connection, group.name, group.projection, self._number, extra, follows=self._follows
             )
             # Also for the first: it may be read again after operators have decided about letters of a later one.
             self._amended.look(connection)

@@ -189,6 +189,15 @@ PROVIDER_TOKENS = Counter(
 PROVIDER_RATE = Gauge("offsetzero_provider_rate", "Calls a second that a provider is given now", ["provider"])
 PROVIDER_BUSY = Gauge("offsetzero_provider_running_calls", "Calls that run now, over all processes", ["provider"])
 
+# --- search by meaning -----------------------------------------------------------------------------
+EMBEDDED_TEXTS = Counter(
+    "offsetzero_embedded_texts", "Texts of documents that were given a vector", ["how"]
+)  # `how` is `asked`, of the endpoint, or `kept`: it was there
+EMBEDDING_TOKENS = Counter("offsetzero_embedding_tokens", "Tokens of these texts that the endpoint says it has used")
+SEARCHES = Counter(
+    "offsetzero_searches", "Searches that were answered", ["method", "left_out"]
+)  # `method` is a value of offsetzero.store.search.Method; `left_out` says why meaning was, as in the answer
+
 # --- outbox ----------------------------------------------------------------------------------------
 OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
 OUTBOX_PARKED = Gauge("offsetzero_outbox_parked", "Outbox rows that cannot be published, and wait for an operator")

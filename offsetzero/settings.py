@@ -113,6 +113,27 @@ class LlmSettings(EndpointSettings):
     """Seconds that the answers about parts are kept, for attempts, redrives and replays to come."""
 
 
+class EmbeddingSettings(EndpointSettings):
+    """Where texts get their vectors; without `base_url` search is by words alone."""
+
+    base_url: str = ""
+    """Up to and with `/v1`; empty for search by words alone."""
+    model: Annotated[str, Field(min_length=1, max_length=200)] = "text-embedding-3-small"
+    """The model's name as the endpoint knows it. Another one needs `offsetzero rebuild indexer`."""
+    dimensions: Annotated[int, Field(ge=1, le=4000)] = 1536
+    """Numbers of a vector of that model. Others need `offsetzero rebuild indexer`."""
+    shorten: bool = False
+    """Ask the endpoint for vectors of so many dimensions; for models that have more and can do with fewer."""
+    batch_texts: Annotated[int, Field(ge=1, le=2048)] = 128
+    """Texts of one call at most."""
+    batch_bytes: Annotated[int, Field(ge=1)] = 200_000
+    """Bytes of the texts of one call at most. A token is a byte at least, so it is a limit of tokens, too."""
+    query_timeout: Seconds = 1.5
+    """Seconds that a search waits for the vector of its query; then it is by words alone."""
+    min_similarity: Annotated[float, Field(ge=-1, le=1)] = 0.2
+    """Cosine below which a text is not near a query. What is near differs between models."""
+
+
 class ProviderLimits(_Section):
     """What differs for one provider."""
 
@@ -247,6 +268,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     retry: RetrySettings = RetrySettings()
     llm: LlmSettings = LlmSettings()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
     providers: ProviderSettings = ProviderSettings()
     api: ApiSettings = ApiSettings()
     webhooks: WebhookSettings = WebhookSettings()

@@ -12,6 +12,7 @@ from typing import Any
 
 from offsetzero.retry.breaker import UNAUTHORISED, Answer, Breaker, Call, Caller, Fault, Refusal
 from offsetzero.retry.bucket import Bucket
+from offsetzero.settings import ProviderSettings
 
 LEASE_SECONDS = 20.0
 """For which a permit is held without being renewed; it is renewed three times as often."""
@@ -30,6 +31,16 @@ class Limits:
     calls: int
     rate: float
     interval: float
+
+    @classmethod
+    def of(cls, settings: ProviderSettings, name: str) -> "Limits":
+        """What the settings say of a provider."""
+        own = settings.limits.get(name)
+        return cls(
+            calls=(own and own.calls) or settings.calls,
+            rate=(own and own.rate) or settings.rate,
+            interval=settings.probe_seconds,
+        )
 
 
 class Why(StrEnum):

@@ -24,20 +24,38 @@ class ProviderCall:
 
     Entering it waits, for seconds at most, until the call may begin.
 
+    Args:
+        keeper: None for one that waits for nothing and counts nothing.
+        name: the provider's.
+        caller: for whom it is called.
+        note: told of each wait before it is raised.
+        rules: see `offsetzero.retry.classify`.
+        patient: of `async with`: wait until it is known whose fault a failure is. Without that its exception passes.
+
     Raises:
         ProviderWaits: the provider is down, or has as many calls as it may have, or its failure is not the record's
             fault: the record is handled again later, with the same attempt. Leave it alone.
         Permanent: `provider-403`, when only this record gets it.
     """
 
-    __slots__ = ("_caller", "_keeper", "_name", "_note", "_permits", "_rules")
+    __slots__ = ("_caller", "_keeper", "_name", "_note", "_patient", "_permits", "_rules")
 
-    def __init__(self, keeper: Keeper | None, name: str, caller: Caller, note: Note, rules: Rules = NO_RULES) -> None:
+    def __init__(
+        self,
+        keeper: Keeper | None,
+        name: str,
+        caller: Caller,
+        note: Note,
+        rules: Rules = NO_RULES,
+        *,
+        patient: bool = True,
+    ) -> None:
         self._keeper = keeper
         self._name = name
         self._caller = caller
         self._note = note
         self._rules = rules
+        self._patient = patient
         self._permits: list[tuple[Permit, _Inside | None]] = []  # several, where tasks of one handler share this
 
     @classmethod
@@ -83,6 +101,8 @@ class ProviderCall:
             future = self._keeper.end(permit, ended.answer, ended.retry_after, ended.cause)
             if was_lost:
                 raise self._waits(AWAY) from error
+            if not self._patient:
+                return
             # What is known at once is not waited for: a task that is being cancelled could not.
             self._conclude(ended, error, future.result() if future.done() else await asyncio.wrap_future(future))
 

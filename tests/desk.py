@@ -11,11 +11,11 @@ from offsetzero.consumers.groups import indexer, summariser
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
-from offsetzero.store import index
+from offsetzero.store import search
 from offsetzero.store.database import pool
-from offsetzero.store.index import Hit
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import run
+from offsetzero.store.search import Hit
 
 AT = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -85,4 +85,4 @@ class Desk:
 
     def search(self, query: str) -> list[Hit]:
         with self.pool.connection() as connection:
-            return run(connection, index.search("demo", query, limit=10))
+            return run(connection, search.search("demo", query, limit=10)).hits

@@ -62,7 +62,7 @@ def begin(
     generation = Generation(group.name, run(connection, generations.next_number(group.name)))
     dropping.clear(settings, generation, tiers)
     with connection.transaction():
-        make_tables(connection, generation, group.projection)
+        make_tables(connection, generation, group.projection, group.projection.by_settings(settings))
         if name is not None and until is not None:
             run(connection, generations.call(generation, name, until))
     return generation

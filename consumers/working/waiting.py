@@ -111,9 +111,4 @@ class Waiting:
         record.again_at = self._keeper.slot(name, wait)
 
     def _limits(self, name: str) -> Limits:
-        general, own = self._settings, self._settings.limits.get(name)
-        return Limits(
-            calls=(own and own.calls) or general.calls,
-            rate=(own and own.rate) or general.rate,
-            interval=general.probe_seconds,
-        )
+        return Limits.of(self._settings, name)

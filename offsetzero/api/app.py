@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from offsetzero.api import problems, pruning
 from offsetzero.api.described import DescribedApi
 from offsetzero.api.limits import TenantLimits
+from offsetzero.api.meaning import Meanings
 from offsetzero.api.middleware import Bounded, Observed
 from offsetzero.api.routes import catalogue, documents, operations, runs, schedules, search, usage, webhooks
 from offsetzero.api.run_feeds import RunFeeds
@@ -36,8 +37,9 @@ def create_app(settings: Settings) -> FastAPI:
         async with (
             async_pool(settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS) as pool,
             RunFeeds(pool, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
+            Meanings(settings).running() as meanings,
         ):
-            app.state.services = Services(settings, pool, Objects(settings.objects), limits, tries, feeds)
+            app.state.services = Services(settings, pool, Objects(settings.objects), limits, tries, feeds, meanings)
             pruned = asyncio.create_task(pruning.prune(app.state.services), name="prune")
             try:
                 yield

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from offsetzero.store.run_states import RunStatus, StepStatus
+from offsetzero.store.search import Method
 
 _DOCUMENT, _RUN = "01981f4e-5d3a-7c11-9b52-3f0f6a1c2d4e", "01981f4e-5d3b-7f60-8a1d-51c2b7e09a33"
 AT = "2026-01-31T12:00:00.250000Z"
@@ -200,10 +201,12 @@ class HitAnswer(Answer):
 
 
 class SearchAnswer(Answer):
-    """Hits, best first."""
+    """Hits, best first; ranks of two answers cannot be compared."""
 
     model_config = like(
         query="travel",
+        method="hybrid",
+        left_out=None,
         hits=[
             {
                 "document_id": _DOCUMENT,
@@ -216,4 +219,9 @@ class SearchAnswer(Answer):
     )
 
     query: str
+    method: Method = Field(description="`words`, or `hybrid`: by words and by meaning")
+    left_out: str | None = Field(
+        description="Why meaning was left out, although the index has it: `no-endpoint`, `provider` (which may not be"
+        " called now), `provider-timeout`, `provider-404` and so on; null when it was not"
+    )
     hits: list[HitAnswer]

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from offsetzero.api.limits import TenantLimits
+from offsetzero.api.meaning import Meanings
 from offsetzero.api.problems import Problem, too_many
 from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.clock import SYSTEM, Clock
@@ -33,6 +34,7 @@ class Services:
     limits: TenantLimits
     tries: TenantLimits
     feeds: RunFeeds
+    meanings: Meanings
     clock: Clock = SYSTEM
 
     async def run(self, script: Script[T]) -> T:

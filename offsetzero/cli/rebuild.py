@@ -128,6 +128,7 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
     from offsetzero.cli import rebuild_archive
     from offsetzero.cli.rebuild_members import Members
     from offsetzero.cli.rebuild_progress import processes, progress
+    from offsetzero.consumers.rebuilding import indexing
     from offsetzero.consumers.rebuilding.switching import WouldLose
     from offsetzero.generation import Generation
 
@@ -144,6 +145,8 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
         with sigterm_as_ctrl_c(), Members(one.name, generation, count) as members:
             with progress(generation.name) as shown:
                 one.fill(generation, members, shown, whole=not wish.switch)
+            if made := indexing.make(config, one.group, generation):
+                _say(f"Made of all that generation {generation.number} has read: {', '.join(made)}")
             if not wish.switch:
                 _say(
                     f"Generation {generation.number} has read what was in the log. The same command without --no-switch"

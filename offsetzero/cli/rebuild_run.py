@@ -10,7 +10,7 @@ from offsetzero.cli.catching_up import Pace, Sight
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.rebuilding import beginning, switching
+from offsetzero.consumers.rebuilding import beginning, indexing, switching
 from offsetzero.consumers.rebuilding.alone import Alone
 from offsetzero.consumers.rebuilding.reach import Reach, look
 from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted, WouldLose
@@ -116,8 +116,11 @@ class Rebuild:
 
         Raises:
             RebuildRefused: somebody else rebuilds the group, or has done so since it was planned.
-            ConfigurationError: the SQL of its projection is refused.
+            ConfigurationError: the SQL of its projection is refused; or the one that was begun, or is to be read again,
+                is not what the settings say.
         """
+        if plan.target is not None:
+            indexing.refuse_another(self._settings, self.group, plan.target)
         self.alone.begin()
         now = self.plan(back=plan.back)
         if (now.read, now.target) != (plan.read, plan.target):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from offsetzero.store import answers, chunk_results, index, summaries
+from offsetzero.store import answers, chunk_results, embeddings, index, summaries
 from offsetzero.store.dead_letter_status import HELD_BY
 from offsetzero.store.script import Script
 
@@ -41,14 +41,15 @@ class Held:
 def erase(document_id: UUID, tenant_id: str) -> Script[int]:
     """Erase what there is of a document that is marked as deleted; again does no harm. In the caller's transaction.
 
-    Its text in every generation of the index, its summary, what models have answered of it, what was said of its runs,
-    its dead letters in the ledger and what operators have edited of them. Rows are taken in the order in which groups
-    take them: no deadlock.
+    Its text in every generation of the index, the vectors of it, its summary, what models have answered of it, what was
+    said of its runs, its dead letters in the ledger and what operators have edited of them. Rows are taken in the order
+    in which groups take them: no deadlock.
 
     Returns:
         How many answers of models were kept.
     """
     yield from index.remove_everywhere(document_id, tenant_id)
+    yield from embeddings.forget(document_id)
     yield from summaries.remove(document_id, tenant_id)
     results = yield from chunk_results.remove(document_id)
     rows = yield "SELECT id FROM runs WHERE document_id = %s ORDER BY id FOR NO KEY UPDATE", (document_id,)

@@ -4,9 +4,10 @@ A transaction of a generation begins with `enter`: it learns whether the pointer
 until the transaction ends, for whoever moves it waits for that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from offsetzero.errors import ConfigurationError
 from offsetzero.generation import Generation
@@ -164,6 +165,7 @@ class Known:
         name: of one that was made to be looked at.
         until: the time up to which that has the log.
         filled_at: when it was whole; None while it is not.
+        made_with: what its tables were made for, where settings decide that.
     """
 
     number: int
@@ -173,13 +175,14 @@ class Known:
     name: str | None = None
     until: datetime | None = None
     filled_at: datetime | None = None
+    made_with: Mapping[str, Any] | None = None
 
 
 def known(group: str) -> Script[list[Known]]:
     """Those that exist, in their order."""
     rows = yield (
-        "SELECT g.generation, g.created_at, g.read_at, g.generation = p.generation, g.name, g.until, g.filled_at"
-        " FROM group_generations g"
+        "SELECT g.generation, g.created_at, g.read_at, g.generation = p.generation, g.name, g.until, g.filled_at,"
+        " g.made_with FROM group_generations g"
         " JOIN group_pointers p USING (group_name) WHERE g.group_name = %s AND g.dropped_at IS NULL ORDER BY 1",
         (group,),
     )

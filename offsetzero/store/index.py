@@ -1,13 +1,11 @@
-"""The indexer's projection: chunks of text in a full-text index, and the search over them."""
+"""The indexer's projection: chunks of text in a full-text index. What searches it: `offsetzero.store.search`."""
 
-import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from offsetzero.generation import Generation
 from offsetzero.store import generations, wording
-from offsetzero.store.languages import LANGUAGES, SIMPLE, configuration
+from offsetzero.store.languages import SIMPLE, configuration
 from offsetzero.store.script import Script
 
 GROUP = "indexer"
@@ -40,26 +38,6 @@ CREATE TABLE chunks (
 CREATE INDEX ix_chunks_words ON chunks USING gin (words);
 """
 """The tables of the indexer's projection."""
-
-# Marks around a hit while PostgreSQL makes the snippet; from the private use area, which no stored text has.
-_START, _STOP = "\ue000", "\ue001"
-_HEADLINE = (
-    f"StartSel={_START}, StopSel={_STOP}, MaxFragments=2, MaxWords=28, MinWords=12, ShortWord=0, FragmentDelimiter= … "
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A document that matches, by its best chunk.
-
-    `snippet` is HTML: the text is escaped, the words that match are inside `<mark>`.
-    """
-
-    document_id: UUID
-    name: str
-    page: int
-    rank: float
-    snippet: str
 
 
 def put(
@@ -136,71 +114,3 @@ def is_removed(document_id: UUID) -> Script[bool]:
         (document_id,),
     )
     return bool(rows)
-
-
-def search(tenant_id: str, query: str, *, limit: int, offset: int = 0) -> Script[list[Hit]]:
-    """A tenant's documents that match, best first, each by its best chunk.
-
-    The query is taken once for each language that the tenant has documents in: words match their inflected forms in
-    that language. A query of words alone leaves that language's stop words out, unless it has no others; one with
-    a phrase or an exclusion means each word.
-
-    Args:
-        query: words, `"phrases"`, `or`, `-not` (PostgreSQL's `websearch_to_tsquery`), cleaned like the text.
-    """
-    names = sorted({SIMPLE, *LANGUAGES})
-    configurations = [configuration(name) for name in names]
-    best = yield (
-        _SEARCH,
-        (wording.encode(query), names, configurations, tenant_id, tenant_id, limit, offset),
-    )
-    headlines = yield (
-        "SELECT ts_headline(c.configuration::regconfig, c.encoded, c.query::tsquery, %s) "
-        "FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY "
-        "AS c (configuration, encoded, query, number) ORDER BY c.number",
-        (
-            _HEADLINE,
-            [configuration(row[5]) for row in best],
-            [wording.encode(row[4]) for row in best],
-            [row[6] for row in best],
-        ),
-    )
-    return [
-        Hit(document_id, found_name, page, rank, _marked(headline))
-        for (document_id, found_name, page, rank, *_), (headline,) in zip(best, headlines, strict=True)
-    ]
-
-
-# Each language is tried that the tenant has documents in; `EXISTS` looks at one entry of an index for each.
-_SEARCH = """
-WITH given AS (SELECT %s AS query),
-meant AS (
-    SELECT l.language,
-        websearch_to_tsquery(l.configuration::regconfig, given.query) AS all_words,
-        websearch_to_tsquery(('pg_catalog.' || l.language)::regconfig, given.query) AS without_stop_words
-    FROM given, unnest(%s::text[], %s::text[]) AS l (language, configuration)
-    WHERE EXISTS (SELECT FROM indexed_documents d WHERE d.tenant_id = %s AND d.language = l.language)
-),
-q AS MATERIALIZED (
-    SELECT m.language,
-        CASE WHEN given.query ~ '"|(^|\\s)-' OR numnode(m.without_stop_words) = 0
-            THEN m.all_words ELSE m.without_stop_words END AS query
-    FROM meant m, given
-),
-hits AS (
-    SELECT DISTINCT ON (c.document_id) c.document_id, c.number, q.query, ts_rank_cd(c.words, q.query, 32) AS rank
-    FROM q JOIN chunks c ON c.language = q.language AND c.words @@ q.query
-    WHERE c.tenant_id = %s
-    ORDER BY c.document_id, rank DESC, c.number
-),
-best AS (SELECT * FROM hits ORDER BY rank DESC, document_id LIMIT %s OFFSET %s)
-SELECT b.document_id, d.name, c.page, b.rank, c.text, c.language, b.query::text
-FROM best b JOIN chunks c USING (document_id, number) JOIN indexed_documents d USING (document_id)
-ORDER BY b.rank DESC, b.document_id
-"""
-
-
-def _marked(headline: str) -> str:
-    text = " ".join(html.escape(wording.decode(headline)).split())
-    text = text.replace(_START, "<mark>").replace(_STOP, "</mark>")
-    return text.replace("</mark><mark>", "")  # between letters of a word in a language that writes no spaces

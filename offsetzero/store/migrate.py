@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from offsetzero import logs
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import ConfigurationError
+from offsetzero.store import indexes
 
 LOCK = 0x6F7A_6D69  # "ozmi": held while a database is migrated, so that two processes take turns
 LOCK_SECONDS = 2.0
@@ -62,7 +63,7 @@ def upgrade(database_url: str) -> None:
         with _turn(connection):
             _migrate(database_url)
             for name, columns in INDEXES.items():
-                _make_index(connection, name, columns)
+                indexes.make(connection, name, columns)
 
 
 @contextmanager
@@ -98,13 +99,3 @@ def _migrate(database_url: str) -> None:
                     ) from error
             log.info("a table is in use, the migration is tried again")
             time.sleep(_PAUSE_SECONDS)  # those who have waited behind it come first
-
-
-def _make_index(connection: psycopg.Connection, name: str, columns: str) -> None:
-    """Make an index that does not exist, or was left behind by one who was interrupted while he made it."""
-    found = connection.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (name,)).fetchone()
-    if found == (True,):
-        return
-    if found is not None:
-        connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
-    connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {columns}".encode())

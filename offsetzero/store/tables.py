@@ -6,6 +6,7 @@ Statements are plain SQL elsewhere; a test compares a migrated database with thi
 from sqlalchemy import (
     ARRAY,
     DDL,
+    REAL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -261,6 +262,7 @@ group_generations = Table(
     Column("name", Text),
     Column("until", _Time),
     Column("filled_at", _Time),
+    Column("made_with", JSONB),  # what its tables were made for, where settings decide that
     PrimaryKeyConstraint("group_name", "generation"),
     Index("uq_group_generations_name", "group_name", "name", unique=True, postgresql_where=text("dropped_at IS NULL")),
 )
@@ -536,6 +538,21 @@ holds = Table(
     Column("hop", Integer, nullable=False),
     Column("at", _Time, nullable=False, server_default=_NOW),
     PrimaryKeyConstraint("group_name", "generation", "topic_id", "partition", "origin"),
+)
+
+# Vectors of texts of documents, of whatever generation, so that none is paid for twice. No type of pgvector: a database
+# without it has this table, too. `hash` is the SHA-256 of the text.
+embeddings = Table(
+    "embeddings",
+    metadata,
+    Column("document_id", Uuid, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("dimensions", Integer, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("tenant_id", Text, nullable=False),
+    Column("vector", ARRAY(REAL), nullable=False),
+    PrimaryKeyConstraint("document_id", "model", "dimensions", "hash"),
+    Index("ix_embeddings_hash", "hash"),
 )
 
 # The summaries of the summariser. A removed document keeps its row, so that a late upload does not bring it back.

@@ -8,7 +8,7 @@ import pytest
 from desk import Desk
 
 from offsetzero.settings import Settings
-from offsetzero.store import generations, index
+from offsetzero.store import generations, index, search
 from offsetzero.store.migrate import engine
 from offsetzero.store.script import run
 
@@ -125,8 +125,8 @@ def test_a_database_of_before_is_searched_as_it_was(postgres_url: str, tmp_path:
         migrate.upgrade(url)
         with psycopg.connect(url) as new:
             run(new, generations.read("indexer"))
-            assert [hit.name for hit in run(new, index.search("demo", "reports", limit=5))] == ["old.txt"]
-            assert run(new, index.search("demo", "report", limit=5)) == []
+            assert [hit.name for hit in run(new, search.search("demo", "reports", limit=5)).hits] == ["old.txt"]
+            assert run(new, search.search("demo", "report", limit=5)).hits == []
         with engine(url).begin() as connection:
             config.attributes["connection"] = connection
             command.downgrade(config, "0001")
