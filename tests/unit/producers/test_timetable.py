@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -143,6 +144,27 @@ CASES = {
 def test_it_fires_when_the_wall_clock_says_so(cron: str, zone: str, after: str, expected: list[str]) -> None:
     found = islice(Timetable(cron, zone).all_after(datetime.fromisoformat(after)), len(expected))
     assert [one.astimezone(ZoneInfo(zone)).isoformat(timespec="minutes") for one in found] == expected
+
+
+ROWS = re.findall(
+    r"^\| `(.+)` \| (\S+/\S+) \| (\S+ \S+ \S+) \| (.+) \|$",
+    (Path(__file__).parents[3] / "docs" / "schedules.md").read_text(),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("cron", "zone", "after", "expected"), ROWS)
+def test_the_page_tells_when_it_fires(cron: str, zone: str, after: str, expected: str) -> None:
+    begin = datetime.strptime(after, "%Y-%m-%d %H:%M %z")
+    times = expected.split(", ")
+    found = islice(Timetable(cron, zone).all_after(begin), len(times))
+    shown = [one.astimezone(ZoneInfo(zone)).isoformat(" ", "minutes") for one in found]
+    assert [f"{one[:16]} {one[16:]}" for one in shown] == times
+    assert begin.utcoffset() == begin.astimezone(ZoneInfo(zone)).utcoffset(), "as the clock there says"
+
+
+def test_the_page_has_its_examples() -> None:
+    assert len(ROWS) == 12
 
 
 def test_a_part_of_a_second_counts() -> None:
