@@ -15,7 +15,9 @@ from offsetzero.consumers.declaring import (
     check_transactional,
 )
 from offsetzero.consumers.projection import Projection
+from offsetzero.consumers.record import bulk_of, tenant_of
 from offsetzero.consumers.working.atwork import limited
+from offsetzero.consumers.working.limits import Limit
 from offsetzero.consumers.working.transaction import is_async
 from offsetzero.errors import ConfigurationError
 from offsetzero.retry.classify import NO_RULES, Rules
@@ -23,7 +25,7 @@ from offsetzero.retry.policy import RetryPolicy, Tier
 from offsetzero.schemas.event import Event
 from offsetzero.settings import Settings
 from offsetzero.store.database import Connection
-from offsetzero.topics.catalogue import sources_of
+from offsetzero.topics.catalogue import is_bulk, sources_of
 
 E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[E, Context], Awaitable[None] | None]
@@ -80,7 +82,8 @@ class ConsumerGroup:
             its retry or dead letter), without a database: for groups that make events of events. The handlers, sync
             ones, run one after the other.
         per_key: records of one key that are handled at once; over 1, events of a key lose their order.
-        per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; None for no limit.
+        per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; by default as the settings
+            say, which is no limit for groups without a step.
         timeout: seconds that a call of `prepare`, and one of a handler, may take; then it is given up, what it wrote
             is rolled back, and its record is retried as `handler-timeout`. None for no limit.
         start: where a new group begins in the partitions that its sources have then: at the `earliest` record that is
@@ -310,6 +313,24 @@ class ConsumerGroup:
     def concurrency(self, settings: Settings) -> int:
         """How many records one process handles at once."""
         return 1 if self.transactional else self._concurrency or settings.groups.concurrency
+
+    def limits(self, settings: Settings) -> list[Limit]:
+        """How many records of a kind one process handles at once: of a tenant, and of the lane for backfill.
+
+        A quarter of what it can do stays free of any one tenant in groups with a step, and the lane for backfill has a
+        quarter, unless the settings say otherwise. Groups that take many in one call have no such limits.
+        """
+        if self.batched is not None or self.transactional:
+            return []
+        concurrency, found = self.concurrency(settings), []
+        per_tenant = self.per_tenant or settings.groups.per_tenant
+        if per_tenant is None and self.step:
+            per_tenant = max(1, concurrency * 3 // 4)
+        if per_tenant is not None:
+            found.append(Limit("tenant", per_tenant, tenant_of))
+        if len({is_bulk(topic) for topic in self.topics()}) > 1:
+            found.append(Limit("bulk", settings.groups.bulk_concurrency or max(1, concurrency // 4), bulk_of))
+        return found
 
     @property
     def keeps_order(self) -> bool:

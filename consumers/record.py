@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from offsetzero.consumers.order import Copy, Order, Version
 from offsetzero.retry.failures import Failure
 from offsetzero.store.forced import Forced
+from offsetzero.topics.catalogue import is_bulk
 
 OVERHEAD = 500
 """Bytes that a record costs besides its key, value and headers."""
@@ -31,6 +32,8 @@ class PauseReason(StrEnum):
     SPAN = "span"
     REFUSED = "refused"
     """The broker does not take what follows from one of its failures: a retry record or a dead letter."""
+    LANE = "lane"
+    """It is a lane for backfill, and enough of it is in flight: the rest of the room is for live traffic."""
     REPLAY = "replay"
     """It is about to be read from elsewhere: what runs is awaited, or the commit of the new position."""
 
@@ -158,6 +161,11 @@ def tenant_of(record: Record) -> bytes | None:
     return record.header_values[names.index("ce_tenantid")] if "ce_tenantid" in names else None
 
 
+def bulk_of(record: Record) -> bytes | None:
+    """`bulk` for a record of a lane for backfill, also while it is in a retry topic; None for others."""
+    return b"bulk" if record.order.home.is_bulk else None
+
+
 def bytes_of(values: tuple[bytes | None, ...]) -> int:
     """How many bytes they have together."""
     try:
@@ -195,6 +203,7 @@ class OwnedPartition:
         has_left: whether the end of this stay was committed.
         suspects_end: the offset behind those that may have ended the process of the member before, 0 for none.
         due: when its last record may run (monotonic seconds), where none may before those ahead of it.
+        is_bulk: whether its topic is a lane for backfill.
         forced: what of its records is to be handled again, in later generations; None for nothing.
     """
 
@@ -212,6 +221,7 @@ class OwnedPartition:
         "forced",
         "gone",
         "has_left",
+        "is_bulk",
         "kept",
         "name",
         "order",
@@ -234,6 +244,7 @@ class OwnedPartition:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
+        self.is_bulk = is_bulk(topic)
         self.active = True
         self.resting = False
         self.gone = False

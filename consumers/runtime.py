@@ -14,7 +14,7 @@ from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
-from offsetzero.consumers.record import OwnedPartition, Record, tenant_of
+from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.asking import DatabasePulse
 from offsetzero.consumers.watching.health import Health, Phase, health
@@ -333,7 +333,7 @@ class GroupRuntime:
         group = self._group
         if group.transactional:
             return Dispatcher(self._clock, PartitionLanes(), MAX_RECORDS, whole=False)
-        lanes = KeyLanes(group.per_key, group.per_tenant, tenant_of)
+        lanes = KeyLanes(group.per_key, group.limits(self._settings))
         size = group.batched.size if group.batched else 0
         return Dispatcher(self._clock, lanes, size, ordered=group.keeps_order)
 

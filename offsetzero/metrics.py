@@ -140,6 +140,11 @@ LAG_RECORDS = Gauge(
     "offsetzero_lag_records", "High watermark minus the lowest undone offset", ["group", "topic", "partition"]
 )
 IN_FLIGHT = Gauge("offsetzero_in_flight_records", "Records delivered to this process and not done", ["group"])
+LIMITED = Gauge(
+    "offsetzero_limited_records",
+    "Records that wait because as many that are like them are handled as may be",
+    ["group", "limit"],
+)  # `limit` is `tenant` or `bulk`
 PAUSES = Counter(
     "offsetzero_partition_pauses", "Partitions paused because less must be in flight", ["group", "reason"]
 )  # `reason` is a value of offsetzero.consumers.record.PauseReason
@@ -216,6 +221,11 @@ SCHEDULE_DOCUMENTS = Counter("offsetzero_schedule_documents", "Documents that th
 SCHEDULE_LATE = Gauge(
     "offsetzero_schedule_late_seconds", "For how long the schedule has been due that has been it the longest, seconds"
 )
+
+# --- intake ----------------------------------------------------------------------------------------
+LANES = Counter(
+    "offsetzero_intake_lanes", "Runs begun by this process, by the lane that their events take", ["lane", "why"]
+)  # values of offsetzero.store.lanes.Lane and Why
 
 # --- HTTP ------------------------------------------------------------------------------------------
 HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])

@@ -165,6 +165,8 @@ class ApiSettings(_Section):
     """Bytes; a larger upload is refused with 413, and a larger object that an event names is not read."""
     required_steps: Annotated[list[str], Field(min_length=1)] = ["indexer", "summariser"]
     """The groups that must finish before a run ends; as JSON in the environment."""
+    tenant_in_flight: Annotated[int, Field(ge=1)] = 200
+    """Runs of one tenant in flight in the lane for live traffic; what comes beyond takes that for backfill."""
     pool_size: Annotated[int, Field(ge=1)] = 10
     """The most connections to the database."""
     requests_per_second: Annotated[float, Field(gt=0)] = 500.0
@@ -202,6 +204,11 @@ class GroupSettings(_Section):
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 16
     """Records handled at once, each of another key."""
+    bulk_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Of these, records of the lane for backfill (`documents.bulk`); by default a quarter."""
+    per_tenant: Annotated[int, Field(ge=1)] | None = None
+    """Of these, records of one tenant, where the group declares nothing; by default three quarters in groups whose work
+    is a step of runs, and no limit in others."""
     max_in_flight: Annotated[int, Field(ge=1)] = 5_000
     """Records fetched and not done."""
     max_in_flight_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024

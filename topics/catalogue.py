@@ -188,6 +188,11 @@ def find(name: str) -> Topic | None:
     return _declared.get(name)
 
 
+def is_bulk(name: str) -> bool:
+    """Whether a topic is declared as a lane for backfill."""
+    return name in _declared and _declared[name].kind is Kind.BULK
+
+
 def group_topics(group: str, partitions: int, tiers: Sequence[str]) -> list[Topic]:
     """The topics that belong to a group: its retry tiers in order, `<group>.redrive` and `<group>.dlq`.
 

@@ -120,6 +120,8 @@ class PollLoop:
             self._next_round = now + ROUND_SECONDS
             self._opening.check()  # commits follow the answer
             metrics.IN_FLIGHT.labels(self._group).set(self._dispatcher.in_flight + self._dispatcher.waiting)
+            for limit, waiting in self._dispatcher.limited.items():
+                metrics.LIMITED.labels(self._group, limit).set(waiting)
             self._membership.measure()
 
     def rest(self, stays: frozenset[OwnedPartition]) -> None:

@@ -1,12 +1,13 @@
 """Back-pressure: fetch less first; pause as the last resort, for the client throws its prefetch away then."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from offsetzero import metrics
 from offsetzero.clock import Clock
 from offsetzero.consumers.reading.fetching import Fetching
 from offsetzero.consumers.record import OwnedPartition, PauseReason
-from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.dispatch import Dispatcher, Room
 from offsetzero.settings import GroupSettings
 
 BATCH = 500  # records that are fetched at once
@@ -55,7 +56,7 @@ class Pressure:
         """
         limits, dispatcher = self._limits, self._dispatcher
         least = max(1, min(BATCH, limits.max_in_flight // 10))
-        room = dispatcher.wait_for_room(limits.max_in_flight, limits.max_in_flight_bytes, least, WAIT_SECONDS)
+        room = self._wait(partitions, least)
         self._bound_waiting(partitions)
         self._bound_spans(partitions)
         if room > 0:
@@ -70,6 +71,28 @@ class Pressure:
             return 0
         self.pause(partitions, PauseReason.BACK_PRESSURE)
         return 1
+
+    def _wait(self, partitions: Collection[OwnedPartition], least: int) -> int:
+        """Wait a moment for room. A lane for backfill may have half of it: the rest stays free for live traffic.
+
+        One that fills its half and is not worked off at once is paused: the client has fetched more of it, and hands
+        that out before what comes now in the other lane.
+        """
+        limits, dispatcher = self._limits, self._dispatcher
+        room = Room(limits.max_in_flight, limits.max_in_flight_bytes)
+        bulk = [one for one in partitions if one.is_bulk]
+        if not bulk or all(one.is_bulk or one.topic in self._retries for one in partitions):
+            return dispatcher.wait_for_room(room, least, WAIT_SECONDS)
+        if dispatcher.has_drained(room.records // 4, room.bytes // 4, bulk=True):
+            self.resume(bulk, PauseReason.LANE)
+        half = Room(max(1, room.records // 2), max(1, room.bytes // 2))
+        if all(PauseReason.LANE in one.pauses for one in bulk):
+            return dispatcher.wait_for_room(room, least, WAIT_SECONDS)
+        found = dispatcher.wait_for_room(replace(room, of_bulk=half), least, WAIT_SECONDS)
+        if found >= least or dispatcher.has_drained(max(0, half.records - least), half.bytes - 1, bulk=True):
+            return found
+        self.pause(bulk, PauseReason.LANE)
+        return dispatcher.space(room)
 
     def pause(self, partitions: Collection[OwnedPartition], reason: PauseReason) -> None:
         """Fetch nothing more of these until `resume` with the same reason."""

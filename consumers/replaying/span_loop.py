@@ -12,7 +12,7 @@ from offsetzero.consumers.reading.pressure import BATCH, MAX_SPAN
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.replaying.looking import Wanted
 from offsetzero.consumers.replaying.spans import Span
-from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.dispatch import Dispatcher, Room
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.errors import GroupStopped
 from offsetzero.settings import GroupSettings
@@ -127,8 +127,8 @@ class SpanLoop:
             for place, stay in self._stays.items():
                 stay.begin(self._spans[place].first, None)
             self._assign({place: (span.first, span.end) for place, span in self._spans.items()})
-        limits = self._limits
-        room = self._dispatcher.wait_for_room(limits.max_in_flight, limits.max_in_flight_bytes, 1, POLL_SECONDS)
+        limit = Room(self._limits.max_in_flight, self._limits.max_in_flight_bytes)
+        room = self._dispatcher.wait_for_room(limit, 1, POLL_SECONDS)
         if room:
             self._accept(self._fetch(min(BATCH, room), POLL_SECONDS if due is None else min(POLL_SECONDS, due)))
 

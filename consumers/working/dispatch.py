@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.order import Copy, Lane, Order, Version
@@ -19,6 +20,15 @@ from offsetzero.store.holds import Hold
 
 HELD_UP_SECONDS = 0.02  # after which others get what a worker has taken and not begun
 SLICE_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many records, and bytes of them, may be in flight; of those from bulk topics, too, where that is bounded."""
+
+    records: int
+    bytes: int
+    of_bulk: "Room | None" = None
 
 
 class Dispatcher:
@@ -223,12 +233,11 @@ class Dispatcher:
         if more:
             self._wake()
 
-    def wait_for_room(self, limit: int, limit_bytes: int, least: int, seconds: float) -> int:
-        """Wait until fewer than `limit` records and `limit_bytes` bytes are in flight, `seconds` at most.
+    def wait_for_room(self, room: Room, least: int, seconds: float) -> int:
+        """Wait until there is room for more in flight, `seconds` at most.
 
         Args:
-            limit: records.
-            limit_bytes: of them.
+            room: how much there is in all.
             least: records that there should be room for, while others are ready to run: room comes one by one, and
                 to fetch so would take the interpreter from the workers for each.
             seconds: after which any room is enough.
@@ -238,13 +247,18 @@ class Dispatcher:
         """
 
         def has_room() -> bool:
-            space = self._space(limit, limit_bytes)
+            space = self._space(room)
             return space >= least or (space > 0 and not self._lanes.ready)
 
         with self._lock:
             if not has_room():
                 self._clock.wait(self._room, has_room, seconds)
-            return self._space(limit, limit_bytes)
+            return self._space(room)
+
+    def space(self, room: Room) -> int:
+        """How many records there is room for now."""
+        with self._lock:
+            return self._space(room)
 
     def close(self) -> None:
         """Hand out nothing more; workers that wait in `take` get None, others end with the record that runs."""
@@ -359,7 +373,7 @@ class Dispatcher:
             running = self._runs.running
             if record in running:
                 return Doing.RUNNING
-            # Limits of tenants hold records back, too, while anything runs.
+            # Limits hold records back, too, while anything runs.
             if (
                 self._later.held
                 or not self._runs.are_shared
@@ -367,7 +381,7 @@ class Dispatcher:
                 or any(one.key == record.key for one in running)
             ):
                 return Doing.QUEUED
-            return Doing.QUEUED if running and self._lanes.limits_tenants else Doing.NOTHING
+            return Doing.QUEUED if running and self._lanes.is_limited else Doing.NOTHING
 
     @property
     def closed(self) -> bool:
@@ -401,14 +415,28 @@ class Dispatcher:
         """Whether the polling thread has something to park, or to be told of it."""
         return bool(self._turns.parked)
 
-    def has_drained(self, limit: int, limit_bytes: int) -> bool:
-        """Whether no more than `limit` records and `limit_bytes` bytes are in flight."""
-        return self._turns.in_flight <= limit and self._turns.bytes <= limit_bytes
+    def has_drained(self, limit: int, limit_bytes: int, *, bulk: bool = False) -> bool:
+        """Whether no more than `limit` records and `limit_bytes` bytes are in flight, of all or of bulk topics."""
+        turns = self._turns
+        if bulk:
+            return turns.bulk.records <= limit and turns.bulk.bytes <= limit_bytes
+        return turns.in_flight <= limit and turns.bytes <= limit_bytes
+
+    @property
+    def limited(self) -> dict[str, int]:
+        """Records that wait because as many that are like them run as may, by the name of the limit."""
+        with self._lock:
+            return self._lanes.waiting
 
     # --- with the lock held
 
-    def _space(self, limit: int, limit_bytes: int) -> int:
-        return max(0, limit - self._turns.in_flight) if self._turns.bytes < limit_bytes else 0
+    def _space(self, room: Room) -> int:
+        turns = self._turns
+        space = room.records - turns.in_flight if turns.bytes < room.bytes else 0
+        if room.of_bulk is not None:
+            of_bulk = room.of_bulk.records - turns.bulk.records if turns.bulk.bytes < room.of_bulk.bytes else 0
+            space = min(space, of_bulk)
+        return max(0, space)
 
     def _call_workers(self) -> None:
         """Wake as many idle workers as there is work for: more would only take the interpreter from each other."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from offsetzero.consumers.record import Record
+from offsetzero.consumers.working.limits import Limit, Limits
 
 
 class KeyLanes:
@@ -13,24 +14,16 @@ class KeyLanes:
 
     Args:
         per_key: how many records of one key may run at once; over 1 their order is not kept.
-        per_tenant: how many records of one tenant may run at once; None for no limit.
-        tenant_of: the tenant of a record, None for one that counts towards no limit.
+        limits: how many of one tenant, and the like.
     """
 
-    def __init__(
-        self,
-        per_key: int = 1,
-        per_tenant: int | None = None,
-        tenant_of: Callable[[Record], bytes | None] = lambda _record: None,
-    ) -> None:
+    def __init__(self, per_key: int = 1, limits: Sequence[Limit] = ()) -> None:
         self._per_key = per_key
-        self._per_tenant = per_tenant
-        self._tenant_of = tenant_of
+        self._limits = Limits(limits)
+        self._is_limited = bool(limits)
         self._busy: dict[bytes, int] = {}  # of a key: ready, running or held
         self._behind: dict[bytes, deque[Record]] = {}  # of a key: what waits for those
-        self._ready: deque[Record] = deque()
-        self._running_of: dict[bytes, int] = {}  # of a tenant
-        self._refused: dict[bytes, deque[Record]] = {}  # of a tenant: ready but for its limit
+        self._ready: deque[Record] = deque()  # but for the limits
 
     def add(self, record: Record) -> None:
         """Queue a record behind those of its key."""
@@ -48,19 +41,15 @@ class KeyLanes:
             self._behind[key] = deque((record,))
 
     def take(self) -> Record | None:
-        """The next record that may run now; it counts for its key and tenant until `finish`."""
-        if self._per_tenant is None:
+        """The next record that may run now; it counts for its key and the limits until `finish`."""
+        if not self._is_limited:
             return self._ready.popleft() if self._ready else None
+        if (record := self._limits.take()) is not None:
+            return record
         while self._ready:
             record = self._ready.popleft()
-            tenant = self._tenant_of(record)
-            if tenant is None:
+            if self._limits.admit(record):
                 return record
-            running = self._running_of.get(tenant, 0)
-            if running < self._per_tenant:
-                self._running_of[tenant] = running + 1
-                return record
-            self._refused.setdefault(tenant, deque()).append(record)
         return None
 
     def take_behind(self, record: Record, limit: int) -> list[Record]:
@@ -125,9 +114,7 @@ class KeyLanes:
     def purge(self, unwanted: Callable[[Record], bool]) -> list[Record]:
         """Take out what waits, or is ready, and is unwanted. What is taken or held ends by `finish`."""
         gone, self._ready = _part(unwanted, self._ready)
-        for tenant, refused in list(self._refused.items()):
-            out, self._refused[tenant] = _part(unwanted, refused)
-            gone += out
+        gone += self._limits.purge(unwanted)
         waiting: list[Record] = []
         for key, behind in list(self._behind.items()):
             out, kept = _part(unwanted, behind)
@@ -142,13 +129,18 @@ class KeyLanes:
 
     @property
     def ready(self) -> int:
-        """How many records could run now, limits of tenants aside."""
-        return len(self._ready)
+        """How many records could run now; some may turn out to have to wait for a limit."""
+        return len(self._ready) + self._limits.placed
 
     @property
-    def limits_tenants(self) -> bool:
-        """Whether a record that is ready may have to wait for others of its tenant."""
-        return self._per_tenant is not None
+    def is_limited(self) -> bool:
+        """Whether a record that is ready may have to wait for others that are like it."""
+        return self._is_limited
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many records wait for a limit, by its name."""
+        return self._limits.waiting
 
     def _free(self, key: bytes | None) -> None:
         if key is None:
@@ -165,21 +157,9 @@ class KeyLanes:
             del self._busy[key]
 
     def _stop(self, record: Record) -> None:
-        """A taken record runs no more: one that its tenant's limit refused becomes ready."""
-        if self._per_tenant is None:
-            return
-        tenant = self._tenant_of(record)
-        if tenant is None:
-            return
-        running = self._running_of[tenant] - 1
-        if running:
-            self._running_of[tenant] = running
-        else:
-            del self._running_of[tenant]
-        if refused := self._refused.get(tenant):
-            self._ready.appendleft(refused.popleft())
-        if not refused:
-            self._refused.pop(tenant, None)
+        """A taken record runs no more."""
+        if self._is_limited:
+            self._limits.leave(record)
 
 
 def _part(unwanted: Callable[[Record], bool], records: deque[Record]) -> tuple[list[Record], deque[Record]]:

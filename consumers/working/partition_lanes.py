@@ -80,9 +80,14 @@ class PartitionLanes:
         return len(self._ready)
 
     @property
-    def limits_tenants(self) -> bool:
-        """Such a group has no limits of tenants."""
+    def is_limited(self) -> bool:
+        """Such a group has no limits."""
         return False
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """So nothing waits for one."""
+        return {}
 
     def _pop(self, owned: OwnedPartition, count: int) -> list[Record]:
         queued = self._queued[owned]

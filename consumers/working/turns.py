@@ -5,6 +5,7 @@ running, or held until it runs again), among the copies, or on its way to the fi
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.order import PARKED, UNMOVED, Copy, Lane, Meeting
@@ -18,6 +19,14 @@ from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.errors import PublishError
 
 AGAIN_SECONDS = 1.0  # between tries of one record while the group's database is away
+
+
+@dataclass(slots=True)
+class Amount:
+    """Records, and their bytes."""
+
+    records: int = 0
+    bytes: int = 0
 
 
 class Turns:
@@ -45,6 +54,8 @@ class Turns:
         """Records that are queued, running or being parked."""
         self.bytes = 0
         """Of them."""
+        self.bulk = Amount()
+        """Of those from bulk topics."""
         self.winding_down = False
         """Whether no more copies may run."""
         self._clock = clock
@@ -75,6 +86,9 @@ class Turns:
         if self.suspects:
             self.suspects.discard(record)
         self.bytes -= record.size
+        if record.owned.is_bulk:
+            self.bulk.records -= 1
+            self.bulk.bytes -= record.size
 
     def postpone(self, records: Sequence[Record]) -> None:
         """Have taken ones run again later, before everything else of their keys: the first of a key holds its lane."""
@@ -193,3 +207,6 @@ class Turns:
         if self._batch and record.owned.suspects_end and record.is_suspect:
             self.suspects.add(record)
         self.bytes += record.size
+        if record.owned.is_bulk:
+            self.bulk.records += 1
+            self.bulk.bytes += record.size

@@ -30,11 +30,21 @@ class Control:
         self.said: list[Event] = []
         self._world = world
         self._requests = 0
+        self._generations: dict[UUID, int] = {}
 
-    def replay(self, place: Place, offset: int, seconds: float) -> None:
-        """Ask the members to read a partition from an offset, again and again until there is an answer."""
+    def replay(self, place: Place, offset: int, seconds: float, generation: int | None = None) -> None:
+        """Ask the members to read a partition from an offset, again and again until there is an answer.
+
+        Args:
+            place: the partition.
+            offset: there.
+            seconds: for which it is asked.
+            generation: that was opened for it, where what is done is to be done again.
+        """
         self._requests += 1
         number = UUID(int=self._requests)
+        if generation is not None:
+            self._generations[number] = generation
         now = self._world.baton.now
         where = ReplayPlace(topic=place[0], topic_id=f"id-of-{place[0]}", partition=place[1], offset=offset)
         deadline = START + timedelta(seconds=now + seconds)
@@ -49,6 +59,8 @@ class Control:
         self._world.baton.say(f"replay of {place[0]}/{place[1]}: {answer.outcome.value} {answer.detail}")
         if answer.outcome is ReplayOutcome.APPLIED:
             self._world.laws.has_replayed(place, answer.offset)
+        elif answer.outcome is ReplayOutcome.PREVENTED and answer.request_id in self._generations:
+            self._world.laws.prevents(self._generations[answer.request_id])
 
     def _ask(self, request: GroupReplayRequested, until: float) -> None:
         baton = self._world.baton

@@ -147,12 +147,14 @@ class SimDatabase:
         found = (self.outcomes.get((*event, no)) for no in range(self._redrives, redrive_no - 1, -1))
         return next((one for one in found if one is not None), None)
 
-    def force(self, place: Place, first: int, end: int) -> None:
-        """An operator opens a generation for part of a partition."""
-        if first < end:
-            number = len(self.forced) + forced.FIRST
-            self.forced.append(ForcedSpan(number, f"id-of-{place[0]}", place[1], first, end))
-            self._world.laws.forces(place, first, end, number)
+    def force(self, place: Place, first: int, end: int) -> int | None:
+        """An operator opens a generation for part of a partition, unless that is empty; returns its number."""
+        if first >= end:
+            return None
+        number = len(self.forced) + forced.FIRST
+        self.forced.append(ForcedSpan(number, f"id-of-{place[0]}", place[1], first, end))
+        self._world.laws.forces(place, first, end, number)
+        return number
 
     def place(self, transaction: Transaction, parameters: Sequence[Any]) -> None:
         """Insert or update a hold."""

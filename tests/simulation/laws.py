@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from offsetzero.consumers.working.database import MAX_CRASHES
+from offsetzero.topics.catalogue import is_bulk
 from simulation.log import header
 from simulation.plan import Effects, Kind, Published
 from simulation.world import DEAD, OUTPUT, RETRIES, SOURCES
@@ -44,6 +45,7 @@ class Laws:
         self._dead: set[str] = set()
         self._killed: dict[str, int] = defaultdict(int)  # by event: processes
         self._handling: dict[tuple[str, bytes], str] = {}
+        self._alike: Counter[tuple[str, object]] = Counter()  # of a process: handlers at work, by what is limited
         self._order = {one.event_id: at for at, one in enumerate(world.plan.events)}
         troubled = (Kind.FAILS, Kind.BUG, Kind.HANGS)
         self._retried = {one.key for one in world.plan.events if one.behaviour.kind in troubled}
@@ -97,6 +99,13 @@ class Laws:
         for record in partition.records[partition.index(first) : partition.index(end)]:
             self._forced[record.event_id].append((place, record.offset, generation))
 
+    def prevents(self, generation: int) -> None:
+        """Whoever has opened a generation is told that nothing is read again for it.
+
+        Another replay of the partition may be what it goes back for, begun before there was that generation.
+        """
+        self._owed = {one for one in self._owed if one[1] != generation}
+
     def _go_back(self, place: Place, offset: int, before: int) -> None:
         """What lies between is to be handled again, where no outcome in the database says that it is done."""
         partition = self._world.log[place]
@@ -145,6 +154,11 @@ class Laws:
         is_known = not plan.preempt and (plan.effects is Effects.DATABASE or not plan.batch)
         if is_known and event.partition not in self._world.baton.current.owned:
             self._fail(f"{process.name} handles {event_id} of a partition that it has lost")
+        if plan.timeout is None:  # what was given up may still be at work
+            for what, most in self._limited(event):
+                self._alike[process.name, what] += 1
+                if most is not None and self._alike[process.name, what] > most:
+                    self._fail(f"{process.name} handles more than {most} of {what!r} at once")
         if event.key is None or event.key in self._unordered or event.key in self._given_up:
             return  # what was given up may still be at work, without effect
         if (other := self._handling.setdefault((process.name, event.key), event_id)) != event_id:
@@ -153,8 +167,15 @@ class Laws:
     def handled(self, process: Process, event_id: str) -> None:
         """The handler has returned, or raised."""
         key = self._events[event_id].key
+        if self._world.plan.timeout is None:
+            self._alike.subtract((process.name, what) for what, _ in self._limited(self._events[event_id]))
         if key is not None and self._handling.get((process.name, key)) == event_id:
             del self._handling[process.name, key]
+
+    def _limited(self, event: Published) -> list[tuple[object, int | None]]:
+        """What of an event is limited in number, and to how many."""
+        plan = self._world.plan
+        return [(event.tenant, plan.per_tenant), (event.topic, plan.in_bulk if is_bulk(event.topic) else None)]
 
     def kills(self, process: Process, event_id: str) -> None:
         """A handler ends its process: no event may do so for ever."""

@@ -126,6 +126,8 @@ class SimMember:
             kafka={"group_protocol": "classic" if plan.classic else "consumer", "partitions": plan.partitions},
             groups={
                 "concurrency": plan.concurrency,
+                "bulk_concurrency": plan.in_bulk or plan.concurrency,
+                "per_tenant": plan.per_tenant,
                 "max_in_flight": plan.max_in_flight,
                 "max_in_flight_bytes": plan.max_bytes,
                 "drain_seconds": 100.0,  # longer than any handler
@@ -248,7 +250,8 @@ def _template() -> tuple[bytes, Headers]:
 def record_of(event: Published) -> tuple[bytes | None, Headers]:
     """The value and the headers of an event in the log."""
     value, template = _template()
-    headers = [(name, event.event_id.encode() if name == "ce_id" else given) for name, given in template]
+    own = {"ce_id": event.event_id.encode(), "ce_tenantid": event.tenant}
+    headers = [(name, own.get(name, given)) for name, given in template]
     if event.behaviour.kind is Kind.POISON:
         return value[:-1], headers
     if event.behaviour.kind is Kind.TOMBSTONE:

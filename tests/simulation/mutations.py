@@ -1,7 +1,7 @@
 """Rules of the runtime, switched off one by one: what the simulation must find, or it would prove nothing."""
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,14 @@ from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.facts import ClusterFacts
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.pressure import Pressure
-from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working import batches, database, settle, transaction
 from offsetzero.consumers.working.blame import Aborted
 from offsetzero.consumers.working.database import DatabaseEffects
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.kafka_transaction import KafkaTransaction
 from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.limits import Limits
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.turns import Turns
@@ -259,6 +260,24 @@ def _forced_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClusterFacts, "_forced", lambda self: None)
 
 
+def _limits_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "_full", lambda self, kind: None)
+
+
+def _limit_not_left(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "_place_one", lambda self, limit, name: None)
+
+
+def _bulk_stays_paused(patch: pytest.MonkeyPatch) -> None:
+    original = Pressure.resume
+
+    def resume(self: Pressure, stays: Iterable[OwnedPartition], reason: PauseReason) -> None:
+        if reason is not PauseReason.LANE:
+            original(self, stays, reason)
+
+    patch.setattr(Pressure, "resume", resume)
+
+
 MUTATIONS = {
     "highest-done": Mutation("commit the lowest undone offset", _highest_done, ("which is not done",)),
     "no-ownership": Mutation(
@@ -319,6 +338,9 @@ MUTATIONS = {
     "forced-forgotten": Mutation(
         "ask what is to be done again when a partition is opened", _forced_forgotten, ("which it was forced to have",)
     ),
+    "limits-not-kept": Mutation("handle no more that are alike than may be", _limits_not_kept, ("at once",)),
+    "limit-not-left": Mutation("let one run when another of its kind has ended", _limit_not_left, ("not done after",)),
+    "lane-stays-paused": Mutation("fetch the bulk topic again", _bulk_stays_paused, ("not done after", "paused by")),
     "settled-anyway": Mutation(
         "stop at a refused append", _failed_settling_is_done, ("which is not done", "is without an outcome")
     ),

@@ -2,6 +2,7 @@
 
 import functools
 import random
+import zlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -75,6 +76,11 @@ class Published:
     behaviour: Behaviour
     gap: int
 
+    @property
+    def tenant(self) -> bytes:
+        """Whose it is: that of its key."""
+        return b"tenant-%d" % (zlib.crc32(self.key or b"") % 3)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -109,6 +115,10 @@ class Plan:
     """Whether threads are held up at any line, not only where they wait."""
     hold: bool = False
     """Whether a dead letter holds up its key."""
+    per_tenant: int | None = None
+    """Records of one tenant that a member handles at once."""
+    in_bulk: int | None = None
+    """Records of the bulk topic, likewise; as many as it has handlers when None."""
     seconds: float = CHAOS_SECONDS
     """In which things go wrong; then a quiet phase in which everything must get done."""
     stalls: bool = True
@@ -133,6 +143,8 @@ class Plan:
             + (f"; a handler may take {self.timeout} s" if self.timeout else "")
             + ("; threads are held up at any line" if self.preempt else "")
             + ("; dead letters hold up their keys" if self.hold else "")
+            + (f"; {self.per_tenant} of a tenant at once" if self.per_tenant else "")
+            + (f"; {self.in_bulk} of the bulk topic at once" if self.in_bulk else "")
         )
         return "\n".join([head, *map(str, self.steps)])
 
@@ -186,6 +198,7 @@ def make(seed: int) -> Plan:
     _publish(plan, dice)
     _let_kill(plan, random.Random(f"{seed} killers"))
     _force(plan, random.Random(f"{seed} forced"))
+    _limit(plan, random.Random(f"{seed} limits"))
     return plan
 
 
@@ -266,6 +279,12 @@ def _force(plan: Plan, dice: random.Random) -> None:
         for at, step in enumerate(plan.steps):
             if step.what == "replay" and dice.random() < 0.5:
                 plan.steps[at] = replace(step, what=FORCE)
+
+
+def _limit(plan: Plan, dice: random.Random) -> None:
+    """Have members handle few of a tenant, or of the bulk topic, at once, where they can: not in calls of many."""
+    if not plan.batch and plan.effects is not Effects.TRANSACTION:
+        plan.per_tenant, plan.in_bulk = dice.choice([None, 1, 2]), dice.choice([None, 1, 2])
 
 
 def _behaviour(dice: random.Random, slow: float, *, troubled: bool, plan: Plan) -> Behaviour:

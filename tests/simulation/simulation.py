@@ -120,9 +120,9 @@ class Simulation:
         if read:
             place = dice.choice(sorted(read))
             offset = dice.randint(0, read[place][0])
-            if step.what == plans.FORCE and not world.database.away:
-                world.database.force(place, offset, read[place][0])
-            world.control.replay(place, offset, step.seconds)
+            forced = step.what == plans.FORCE and not world.database.away
+            generation = world.database.force(place, offset, read[place][0]) if forced else None
+            world.control.replay(place, offset, step.seconds, generation)
 
     def _calm(self) -> None:
         self._baton.say("--- quiet: nothing goes wrong from here on")

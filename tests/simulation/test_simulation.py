@@ -62,4 +62,5 @@ def test_the_seeds_have_every_fault_and_every_kind_of_group() -> None:
     assert {one.classic for one in plans} == {one.preempt for one in plans} == {True, False}
     assert {event.behaviour.kind for one in plans for event in one.events} == set(plan.Kind)
     assert {one.effects for one in plans} == set(plan.Effects)
+    assert {one.per_tenant for one in plans} == {one.in_bulk for one in plans} == {None, 1, 2}
     assert {bool(one.batch) for one in plans} == {bool(one.timeout) for one in plans} == {True, False}

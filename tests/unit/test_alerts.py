@@ -70,7 +70,7 @@ def test_an_alert_is_tried_by_a_test_of_the_rules(alert: str) -> None:
 
 def test_each_reason_for_a_pause_has_an_alert() -> None:
     named = {reason for one in re.findall(r'reason=~?"([^"]+)"', TEXT) for reason in one.split("|")}
-    assert named == set(PauseReason)
+    assert named == set(PauseReason) - {PauseReason.LANE}, "a backfill may take days"
 
 
 @pytest.mark.parametrize("command", [["check", "rules", RULES.name], ["test", "rules", "offsetzero.rules.test.yml"]])

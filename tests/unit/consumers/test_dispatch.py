@@ -10,7 +10,7 @@ from unit.consumers.taking import end, finish, take
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.record import OVERHEAD, OwnedPartition, Record
-from offsetzero.consumers.working.dispatch import HELD_UP_SECONDS, Dispatcher
+from offsetzero.consumers.working.dispatch import HELD_UP_SECONDS, Dispatcher, Room
 from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.run import Ending, Run
 from offsetzero.consumers.working.turns import AGAIN_SECONDS
@@ -262,13 +262,13 @@ def test_take_waits_for_a_record_and_ends_with_close() -> None:
 def test_room_counts_records_and_bytes() -> None:
     dispatcher = Dispatcher(SYSTEM)
     dispatcher.add([record(1, b"a", 100), record(2, b"b", 100)])
-    assert dispatcher.wait_for_room(10, 10_000, 1, 0) == 8
-    assert dispatcher.wait_for_room(2, 10_000, 1, 0.01) == 0
-    assert dispatcher.wait_for_room(10, 2 * OVERHEAD + 150, 1, 0.01) == 0
+    assert dispatcher.wait_for_room(Room(10, 10_000), 1, 0) == 8
+    assert dispatcher.wait_for_room(Room(2, 10_000), 1, 0.01) == 0
+    assert dispatcher.wait_for_room(Room(10, 2 * OVERHEAD + 150), 1, 0.01) == 0
     taken = take(dispatcher)
     assert taken is not None
     finish(dispatcher, taken, done=True)
-    assert dispatcher.wait_for_room(2, 2 * OVERHEAD + 150, 1, 0) == 1
+    assert dispatcher.wait_for_room(Room(2, 2 * OVERHEAD + 150), 1, 0) == 1
     assert (taken.done, taken.value) == (True, None), "a done record holds no payload"
 
 
@@ -389,10 +389,10 @@ def test_while_others_are_ready_room_for_a_few_is_waited_for() -> None:
     owned = OwnedPartition("documents", "id", 0)
     dispatcher.add(Record(owned, number, b"%d" % number, b"v", [], 0) for number in range(4))
     begun = SYSTEM.monotonic()
-    assert dispatcher.wait_for_room(5, 10_000, 2, 0.05) == 1
+    assert dispatcher.wait_for_room(Room(5, 10_000), 2, 0.05) == 1
     assert SYSTEM.monotonic() - begun >= 0.05, "room for two was waited for"
     for _ in range(4):
         take(dispatcher)
     begun = SYSTEM.monotonic()
-    assert dispatcher.wait_for_room(5, 10_000, 2, 10.0) == 1
+    assert dispatcher.wait_for_room(Room(5, 10_000), 2, 10.0) == 1
     assert SYSTEM.monotonic() - begun < 5, "nothing is ready any more: whatever comes next is of use"

@@ -1,12 +1,13 @@
-"""Key lanes: the limits of keys and tenants, the order of a key, and that nothing is lost on the way."""
+"""Key lanes: the limits of keys, tenants and bulk, the order of a key, and that nothing is lost on the way."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from offsetzero.consumers.record import OwnedPartition, Record, tenant_of
+from offsetzero.consumers.record import OwnedPartition, Record, bulk_of, tenant_of
 from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.limits import Limit
 from support import machine
 
 KEYS = [b"a", b"b", None]
@@ -16,11 +17,20 @@ TENANTS = [b"x", b"y", None]
 class LanesMachine(RuleBasedStateMachine):
     """Against a naive model: of each key, its records in order; of each record, whether it waits, is taken or held."""
 
-    @initialize(per_key=st.sampled_from([1, 1, 2]), per_tenant=st.sampled_from([None, 1, 2]))
-    def make(self, per_key: int, per_tenant: int | None) -> None:
-        self.per_key, self.per_tenant = per_key, per_tenant
-        self.lanes = KeyLanes(per_key, per_tenant, tenant_of)
-        self.partitions = [OwnedPartition("documents", "id", number) for number in range(2)]
+    @initialize(
+        per_key=st.sampled_from([1, 1, 2]),
+        per_tenant=st.sampled_from([None, 1, 2]),
+        in_bulk=st.sampled_from([None, 1, 2]),
+    )
+    def make(self, per_key: int, per_tenant: int | None, in_bulk: int | None) -> None:
+        self.per_key = per_key
+        self.limits = [
+            Limit(name, most, of)
+            for name, most, of in (("tenant", per_tenant, tenant_of), ("bulk", in_bulk, bulk_of))
+            if most is not None
+        ]
+        self.lanes = KeyLanes(per_key, self.limits)
+        self.partitions = [OwnedPartition(topic, "id", 0) for topic in ("documents", "documents.bulk")]
         self.queued: dict[bytes | None, list[Record]] = defaultdict(list)
         self.taken: list[Record] = []
         self.behind: set[Record] = set()  # taken together with what they stood behind
@@ -55,12 +65,13 @@ class LanesMachine(RuleBasedStateMachine):
         return found
 
     def has_room(self, record: Record) -> bool:
-        tenant = tenant_of(record)
-        if self.per_tenant is None or tenant is None:
-            return True
-        return sum(tenant_of(one) == tenant for one in (*self.taken, *self.held)) < self.per_tenant
+        return all(
+            (what := limit.of(record)) is None
+            or sum(limit.of(one) == what for one in (*self.taken, *self.held)) < limit.most
+            for limit in self.limits
+        )
 
-    @precondition(lambda self: self.taken and self.per_key == 1 and self.per_tenant is None)
+    @precondition(lambda self: self.taken and self.per_key == 1 and not self.limits)
     @rule(data=st.data(), limit=st.integers(0, 3))
     def take_behind(self, data: st.DataObject, limit: int) -> None:
         record = data.draw(st.sampled_from(self.taken))
@@ -116,16 +127,30 @@ class LanesMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1))
     def revoke(self, number: int) -> None:
-        gone = [one for records in self.queued.values() for one in records if one.partition == number]
-        assert sorted(map(str, self.lanes.purge(lambda one: one.partition == number))) == sorted(map(str, gone))
+        stay = self.partitions[number]
+        gone = [one for records in self.queued.values() for one in records if one.owned is stay]
+        assert sorted(map(str, self.lanes.purge(lambda one: one.owned is stay))) == sorted(map(str, gone))
         for records in self.queued.values():
-            records[:] = [record for record in records if record.partition != number]
+            records[:] = [record for record in records if record.owned is not stay]
 
     @invariant()
     def no_more_of_a_key_runs_than_may(self) -> None:
         for key in {one.key for one in self.taken if one.key is not None}:
             apart = [one for one in (*self.taken, *self.held) if one.key == key and one not in self.behind]
             assert len(apart) <= self.per_key
+
+    @invariant()
+    def no_more_of_a_kind_runs_than_may(self) -> None:
+        for limit in getattr(self, "limits", ()):
+            counted = Counter(limit.of(one) for one in (*self.taken, *self.held))
+            assert all(count <= limit.most for what, count in counted.items() if what is not None)
+
+    @invariant()
+    def what_waits_for_a_limit_is_told(self) -> None:
+        if hasattr(self, "limits"):
+            assert set(self.lanes.waiting) == {limit.name for limit in self.limits}
+            waiting = sum(self.lanes.waiting.values())
+            assert 0 <= waiting <= sum(len(records) for records in self.queued.values())
 
     def teardown(self) -> None:
         """Whatever happened: what is there gets its turn."""
@@ -145,3 +170,18 @@ class LanesMachine(RuleBasedStateMachine):
 
 TestLanes = LanesMachine.TestCase
 TestLanes.settings = machine()
+
+
+def test_tenants_take_turns_at_a_limit_that_holds_up_all_of_them() -> None:
+    """One with a thousand records in the lane for backfill does not come first a thousand times."""
+    lanes = KeyLanes(1, [Limit("tenant", 5, tenant_of), Limit("bulk", 1, bulk_of)])
+    stay = OwnedPartition("documents.bulk", "id", 0)
+    tenants = [b"busy"] * 5 + [b"quiet"] * 2 + [b"other"]
+    for offset, tenant in enumerate(tenants):
+        lanes.add(Record(stay, offset, b"key-%d" % offset, b"v", [("ce_tenantid", tenant)], 0))
+    order = []
+    while (record := lanes.take()) is not None:
+        assert lanes.take() is None
+        order.append(tenant_of(record))
+        lanes.finish(record)
+    assert order == [b"busy", b"busy", b"quiet", b"other", b"busy", b"quiet", b"busy", b"busy"]
