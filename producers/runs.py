@@ -5,12 +5,14 @@ The one door for a document's work, whoever asks for it: an upload, `POST /docum
 
 from uuid import UUID
 
+from offsetzero import metrics
 from offsetzero.producers import outbox
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import documents, runs
+from offsetzero.store import documents, lanes, runs
 from offsetzero.store.documents import Document, Intake
+from offsetzero.store.lanes import Lane
 from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script
 
@@ -24,13 +26,22 @@ def begin(
         document: as it is stored; its version becomes the event's sequence.
         settings: name the required steps and the source.
         event_id: of the event; by default a new one.
-        bulk: use the lane for backfill.
+        bulk: ask for the lane for backfill. It is taken, too, while the tenant has as many runs in flight as
+            `OFFSETZERO_API__TENANT_IN_FLIGHT`; and a document whose last event is not handled yet keeps its lane.
 
     Returns:
         Where the document stands.
     """
+    lane, why = yield from lanes.choose(
+        document.tenant_id,
+        document.id,
+        Lane.BULK if bulk else Lane.NORMAL,
+        is_new=document.version == 1,
+        most=settings.api.tenant_in_flight,
+    )
+    metrics.LANES.labels(lane, why).inc()
     run_id = uuid7()
-    yield from runs.create(run_id, document.tenant_id, document.id, settings.api.required_steps)
+    yield from runs.create(run_id, document.tenant_id, document.id, settings.api.required_steps, lane)
     event = DocumentUploaded(
         document_id=document.id,
         tenant_id=document.tenant_id,
@@ -42,7 +53,11 @@ def begin(
         uploaded_at=document.uploaded_at,
     )
     told = outbox.record(
-        event, source=settings.source, sequence=document.version, event_id=event_id or uuid7(), bulk=bulk
+        event,
+        source=settings.source,
+        sequence=document.version,
+        event_id=event_id or uuid7(),
+        bulk=lane is Lane.BULK,
     )
     yield from told
     return Intake(document.id, run_id, RunStatus.QUEUED)

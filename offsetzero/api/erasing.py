@@ -9,9 +9,10 @@ from offsetzero.clock import SYSTEM, Clock
 from offsetzero.producers import outbox
 from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.settings import Settings
-from offsetzero.store import documents, erasure
+from offsetzero.store import documents, erasure, lanes
 from offsetzero.store.database import Connection
 from offsetzero.store.documents import Document
+from offsetzero.store.lanes import Lane
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import Script, run
 
@@ -53,7 +54,9 @@ def erase(
     document = yield from documents.delete(tenant_id, document_id, at)
     if document is not None:
         event = DocumentDeleted(document_id=document_id, tenant_id=tenant_id, deleted_at=at)
-        yield from outbox.record(event, source=source, sequence=document.version)
+        # That of its upload, however long ago: groups that nobody waits for may not have handled it yet.
+        bulk = (yield from lanes.of_last(document_id)) is Lane.BULK
+        yield from outbox.record(event, source=source, sequence=document.version, bulk=bulk)
     elif again:
         document = yield from documents.find_deleted(tenant_id, document_id)
     if document is None:

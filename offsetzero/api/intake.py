@@ -18,12 +18,13 @@ from offsetzero.schemas.ids import uuid7
 from offsetzero.store import documents
 from offsetzero.store.database import AsyncConnection
 from offsetzero.store.documents import Document, Intake
+from offsetzero.store.lanes import Lane
 from offsetzero.store.script import Script, arun
 
 log = logs.get(__name__)
 
 
-async def take_in_named(once: Once, asked: ObjectRequest, *, force: bool = False) -> Response:
+async def take_in_named(once: Once, asked: ObjectRequest, *, force: bool = False, lane: Lane = Lane.NORMAL) -> Response:
     """As `take_in`, of an object that the request names. A repeat needs the object no more: it may be gone since.
 
     Raises:
@@ -33,10 +34,12 @@ async def take_in_named(once: Once, asked: ObjectRequest, *, force: bool = False
     if once.key is not None and (before := await once.services.run(once.answered(payload))) is not None:
         return before
     async with fetching.fetch(once.services, once.tenant_id, asked) as upload:
-        return await take_in(once, upload, payload=payload, force=force)
+        return await take_in(once, upload, payload=payload, force=force, lane=lane)
 
 
-async def take_in(once: Once, upload: Upload, *, payload: str | None = None, force: bool = False) -> Response:
+async def take_in(
+    once: Once, upload: Upload, *, payload: str | None = None, force: bool = False, lane: Lane = Lane.NORMAL
+) -> Response:
     """Store a document and start its run: 202. The same content of one tenant is one document, and it has another run
     only when the last one failed or was cancelled; otherwise the answer is 200 with that run.
 
@@ -45,6 +48,7 @@ async def take_in(once: Once, upload: Upload, *, payload: str | None = None, for
         upload: what it has brought.
         payload: what identifies it; by default the upload does.
         force: another run in any case.
+        lane: the one that is asked for.
 
     Raises:
         Problem: 503, the object store does not take it; 409, the document is being deleted, or the first request with
@@ -55,7 +59,7 @@ async def take_in(once: Once, upload: Upload, *, payload: str | None = None, for
     if isinstance(before, Response):
         return before
     if before is None:
-        return await _take_in_new(once, payload, upload)
+        return await _take_in_new(once, payload, upload, lane)
     stays = not before.ended_badly and not force
     if stays and once.key is None:
         return _answer(before, is_new=False)
@@ -63,12 +67,12 @@ async def take_in(once: Once, upload: Upload, *, payload: str | None = None, for
     async def work(connection: AsyncConnection) -> Response:
         if stays:
             return _answer(before, is_new=False)
-        return await _again(connection, once, before, upload, force=force)
+        return await _again(connection, once, before, upload, lane, force=force)
 
     return await once.do(payload, work)
 
 
-async def reindex(once: Once, document_id: UUID) -> Response:
+async def reindex(once: Once, document_id: UUID, *, lane: Lane = Lane.NORMAL) -> Response:
     """Start another run of a document as it is: 202.
 
     Raises:
@@ -80,7 +84,7 @@ async def reindex(once: Once, document_id: UUID) -> Response:
             raise not_found("document")
         document = yield from documents.find(once.tenant_id, document_id)
         assert document is not None  # noqa: S101 - it is held
-        return (yield from runs.begin_again(document, once.services.settings))
+        return (yield from runs.begin_again(document, once.services.settings, bulk=lane is Lane.BULK))
 
     async def work(connection: AsyncConnection) -> Response:
         return _answer(await arun(connection, script()), is_new=True)
@@ -111,7 +115,7 @@ def _look(once: Once, payload: str, sha256: str) -> Script[Response | Intake | N
     return answered or (yield from documents.find_intake(once.tenant_id, sha256))
 
 
-async def _take_in_new(once: Once, payload: str, upload: Upload) -> Response:
+async def _take_in_new(once: Once, payload: str, upload: Upload, lane: Lane) -> Response:
     """Its object is removed again unless the document is recorded: it was another upload that brought it in first."""
     services = once.services
     document = _describe(services, once.tenant_id, upload, uuid7())
@@ -120,7 +124,7 @@ async def _take_in_new(once: Once, payload: str, upload: Upload) -> Response:
 
     async def work(connection: AsyncConnection) -> Response:
         nonlocal recorded
-        intake = await arun(connection, _record(document, services))
+        intake = await arun(connection, _record(document, services, lane))
         recorded = intake.document_id == document.id
         return _answer(intake, is_new=recorded)
 
@@ -135,7 +139,9 @@ async def _take_in_new(once: Once, payload: str, upload: Upload) -> Response:
             await _discard(services, document)
 
 
-async def _again(connection: AsyncConnection, once: Once, before: Intake, upload: Upload, *, force: bool) -> Response:
+async def _again(
+    connection: AsyncConnection, once: Once, before: Intake, upload: Upload, lane: Lane, *, force: bool
+) -> Response:
     """Give a document another run; of many uploads at once one does, in place of the run that was seen to have failed,
     unless each is told to.
 
@@ -149,7 +155,8 @@ async def _again(connection: AsyncConnection, once: Once, before: Intake, upload
     if newest.run_id != before.run_id and not force:
         return _answer(newest, is_new=False)
     await _put(once.services, document, upload)
-    return _answer(await arun(connection, runs.begin_again(document, once.services.settings)), is_new=True)
+    begun = runs.begin_again(document, once.services.settings, bulk=lane is Lane.BULK)
+    return _answer(await arun(connection, begun), is_new=True)
 
 
 def _answer(intake: Intake, *, is_new: bool) -> Response:
@@ -186,13 +193,13 @@ def _store_away(what: str, error: Exception) -> Problem:
     return Problem(503, "object-store-unavailable", f"the document could not be {what}", headers=headers)
 
 
-def _record(document: Document, services: Services) -> Script[Intake]:
+def _record(document: Document, services: Services, lane: Lane) -> Script[Intake]:
     if not (yield from documents.add(document)):
         existing = yield from documents.find_intake(document.tenant_id, document.sha256)
         if existing is None:  # deleted between the two statements
             raise _deleted()
         return existing
-    return (yield from runs.begin(document, services.settings))
+    return (yield from runs.begin(document, services.settings, bulk=lane is Lane.BULK))
 
 
 def _held(document: Document) -> Script[Intake | None]:

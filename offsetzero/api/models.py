@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from offsetzero.store.lanes import Lane
 from offsetzero.store.run_states import RunStatus, StepStatus
 from offsetzero.store.search import Method
 
@@ -138,6 +139,7 @@ class RunAnswer(Answer):
         document_id=_DOCUMENT,
         document_name="policy.pdf",
         status="running",
+        lane="normal",
         created_at=AT,
         started_at=AT,
         finished_at=None,
@@ -166,6 +168,7 @@ class RunAnswer(Answer):
     document_id: UUID
     document_name: str | None
     status: RunStatus
+    lane: Lane = Field(description="`bulk`: behind what is urgent")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
+from offsetzero.store.lanes import Lane
 from offsetzero.store.run_states import RunStatus, StepStatus
 from offsetzero.store.script import Rows, Script
 
@@ -38,6 +40,7 @@ class RunView:
     document_id: UUID
     document_name: str | None
     status: RunStatus
+    lane: Lane
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -45,7 +48,7 @@ class RunView:
 
 
 _RUNS = (
-    "SELECT r.id, r.document_id, d.name, r.status, r.created_at, r.started_at, r.finished_at "
+    "SELECT r.id, r.document_id, d.name, r.status, r.lane, r.created_at, r.started_at, r.finished_at "
     "FROM runs r LEFT JOIN documents d ON d.id = r.document_id WHERE r.tenant_id = %s"
 )
 
@@ -91,7 +94,9 @@ def _with_steps(runs: Rows) -> Script[list[RunView]]:
     steps: dict[UUID, list[StepView]] = {}
     for run_id, step, required, status, *rest in rows:
         steps.setdefault(run_id, []).append(StepView(step, required, StepStatus(status), *rest))
-    return [
-        RunView(run_id, document_id, name, RunStatus(status), created, started, finished, steps.get(run_id, []))
-        for run_id, document_id, name, status, created, started, finished in runs
-    ]
+    return [_view(run, steps.get(run[0], [])) for run in runs]
+
+
+def _view(run: tuple[Any, ...], steps: list[StepView]) -> RunView:
+    run_id, document_id, name, status, lane, created, started, finished = run
+    return RunView(run_id, document_id, name, RunStatus(status), Lane(lane), created, started, finished, steps)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from offsetzero.store.lanes import Lane
 from offsetzero.store.run_states import RunStatus, StepStatus, before_run, before_step, end_of
 from offsetzero.store.script import Script
 
@@ -27,11 +28,16 @@ class RunEnd:
     finished_at: datetime
 
 
-def create(run_id: UUID, tenant_id: str, document_id: UUID, steps: Sequence[str]) -> Script[None]:
-    """Add a queued run with the steps that it needs to end."""
+def create(
+    run_id: UUID, tenant_id: str, document_id: UUID, steps: Sequence[str], lane: Lane = Lane.NORMAL
+) -> Script[None]:
+    """Add a queued run with the steps that it needs to end.
+
+    Not of the time at which the transaction began: the newest run of a document is the one that was added last.
+    """
     yield (
-        "INSERT INTO runs (id, tenant_id, document_id) VALUES (%s, %s, %s)",
-        (run_id, tenant_id, document_id),
+        "INSERT INTO runs (id, tenant_id, document_id, lane, created_at) VALUES (%s, %s, %s, %s, clock_timestamp())",
+        (run_id, tenant_id, document_id, lane.value),
     )
     yield (
         "INSERT INTO run_steps (run_id, step, required) SELECT %s, unnest(%s::text[]), true",

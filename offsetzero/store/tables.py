@@ -99,9 +99,12 @@ runs = Table(
     Column("started_at", _Time),
     Column("finished_at", _Time),
     Column("last_event", Integer, nullable=False, server_default=text("0")),
+    Column("lane", Text, nullable=False, server_default=text("'normal'")),
     CheckConstraint("status IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="status"),
+    CheckConstraint("lane IN ('normal', 'bulk')", name="lane"),
     Index("ix_runs_tenant_id_id", "tenant_id", "id"),
     Index("ix_runs_document_id", "document_id"),
+    Index("ix_runs_in_flight", "tenant_id", postgresql_where=text("finished_at IS NULL AND lane = 'normal'")),
 )
 
 run_steps = Table(

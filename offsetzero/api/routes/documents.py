@@ -15,10 +15,13 @@ from offsetzero.api.services import Tenant, WithServices
 from offsetzero.consumers.groups.documents import formats
 from offsetzero.store import documents, summaries
 from offsetzero.store.documents import Document
+from offsetzero.store.lanes import Lane
 from offsetzero.store.script import Script
 from offsetzero.store.summaries import StoredSummary
 
 router = APIRouter(tags=["documents"])
+
+Priority = Annotated[Lane, Query(description="`bulk`: for backfill, which waits behind what is urgent")]
 
 _FORM: dict[str, Any] = {
     "requestBody": {
@@ -77,6 +80,7 @@ async def upload(
     once: MayRepeat,
     services: WithServices,
     force: Annotated[bool, Query(description="Start a run in any case; needs an `Idempotency-Key`")] = False,
+    priority: Priority = Lane.NORMAL,
 ) -> Response:
     """Take in one document, or the object of the store that JSON names, and start its run.
 
@@ -86,9 +90,9 @@ async def upload(
     if force:
         idempotency.needed(once)
     if fetching.is_named(request):
-        return await intake.take_in_named(once, await fetching.named(request), force=force)
+        return await intake.take_in_named(once, await fetching.named(request), force=force, lane=priority)
     async with uploads.receive(request, services.settings.api.max_upload_bytes) as received:
-        return await intake.take_in(once, received, force=force)
+        return await intake.take_in(once, received, force=force, lane=priority)
 
 
 @router.get(
@@ -122,10 +126,10 @@ async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> Doc
     responses=errors("not-found", "invalid-request", "idempotency-key-needed", *idempotency.CODES),
     response_model=IntakeAnswer,
 )
-async def reindex(document_id: UUID, once: MayRepeat) -> Response:
+async def reindex(document_id: UUID, once: MayRepeat, priority: Priority = Lane.NORMAL) -> Response:
     """Start another run of a document as it is: all groups read it again. Needs an `Idempotency-Key`."""
     idempotency.needed(once)
-    return await intake.reindex(once, document_id)
+    return await intake.reindex(once, document_id, lane=priority)
 
 
 @router.delete(
