@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races streams outbox outbox-nightly nightly nightly-properties bench bench-replay bench-rebuild check format lock clean
+.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races streams outbox outbox-nightly nightly nightly-properties bench bench-replay bench-rebuild fairness spike check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,13 @@ bench-replay: $(READY) ## Read a log of EVENTS (10,000,000) from offset zero and
 bench-rebuild: EVENTS ?= 10000000
 bench-rebuild: $(READY) ## Fill a generation of the catalogue from EVENTS (10,000,000), and watch its pace and memory
 	@$(BIN)/python benchmarks/runtime --rows growth --events $(EVENTS) $(ARGS)
+
+fairness: DOCUMENTS ?= 100000
+fairness: $(READY) ## Have a tenant queue DOCUMENTS (100,000), and see how long those of another one wait, some minutes
+	@$(BIN)/python benchmarks/intake/fairness.py --documents $(DOCUMENTS) $(ARGS)
+
+spike: $(READY) ## Upload 3,000 documents in 10 s while the workers go on: how long answers take, second by second
+	@$(BIN)/python benchmarks/intake/spike.py $(ARGS)
 
 SEEDS ?= 1000
 SEED ?=
