@@ -10,9 +10,11 @@ from offsetzero.errors import ConfigurationError
 from offsetzero.logs import Logger
 from offsetzero.retry.provider_calls import ProviderCall
 from offsetzero.schemas.event import Event
-from offsetzero.schemas.metadata import Metadata
+from offsetzero.schemas.metadata import Metadata, span_of
 from offsetzero.settings import Settings
+from offsetzero.tracing import Span
 
+RUN_ID = "X-Run-Id"
 MAX_PROVIDER = 100
 """Characters of a provider's name."""
 
@@ -54,6 +56,9 @@ class Handled(Protocol):
     def generation(self) -> int: ...
 
     @property
+    def span(self) -> Span | None: ...
+
+    @property
     def log(self) -> Logger: ...
 
 
@@ -72,6 +77,11 @@ class Given:
     def sequence(self) -> int | None:
         """That of the metadata."""
         return self.meta.sequence
+
+    @property
+    def span(self) -> Span | None:
+        """The one that the metadata tell of."""
+        return span_of(self.meta)
 
 
 class Providers(Protocol):
@@ -141,8 +151,15 @@ class Context:
         return self.handled.generation
 
     @property
+    def trace_headers(self) -> dict[str, str]:
+        """Headers for calls of other systems: `traceparent` and `tracestate` where the event is of a trace, and the
+        run's id as `X-Run-Id`."""
+        span, run_id = self.handled.span, self.meta.run_id
+        return (span.headers() if span is not None else {}) | ({RUN_ID: run_id} if run_id else {})
+
+    @property
     def log(self) -> Logger:
-        """A logger; each line bears run id, event id, group and attempt."""
+        """A logger; each line bears run id, event id, group and attempt, and the trace if there is one."""
         return self.handled.log
 
     @property

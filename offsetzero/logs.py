@@ -13,11 +13,18 @@ from typing import Literal, Protocol
 
 import structlog
 
+from offsetzero.tracing import Span
+
 Logger = structlog.stdlib.BoundLogger
 
 
 class Subject(Protocol):
-    """What is being worked on; asked only when a line is logged."""
+    """What is being worked on; asked only when a line is logged, or something is sent."""
+
+    @property
+    def span(self) -> Span | None:
+        """Of which trace it is a part."""
+        ...
 
     def log_fields(self) -> dict[str, object]:
         """What every line about it bears."""
@@ -26,6 +33,12 @@ class Subject(Protocol):
 
 SUBJECT: ContextVar[Subject | None] = ContextVar("subject", default=None)
 """What this thread or task works on."""
+
+
+def span() -> Span | None:
+    """The span of what this thread or task works on."""
+    subject = SUBJECT.get()
+    return subject.span if subject is not None else None
 
 
 def configure(*, process: str, form: Literal["auto", "json", "text"] = "auto", level: str = "INFO") -> None:

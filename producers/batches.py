@@ -1,5 +1,6 @@
 """Sends claimed outbox rows: many keys at once, of each key one after the other, none after one that was refused."""
 
+import logging
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import NamedTuple, cast
 
 from confluent_kafka import KafkaError
 
-from offsetzero import logs, metrics
+from offsetzero import logs, metrics, tracing
 from offsetzero.clock import Clock
 from offsetzero.errors import OffsetzeroError, PublishError
 from offsetzero.producers.delivery import PASSING, Delivery
@@ -105,6 +106,7 @@ class Sender:
         self._blocked = blocked
         self._clock = clock
         self._late: dict[str, tuple[Row, Delivery]] = {}
+        self._tells = logging.getLogger(__name__).isEnabledFor(logging.DEBUG)  # asked once: not for each of thousands
 
     def waiting(self) -> list[str]:
         """The lanes of which nothing may be sent now: refused a moment ago, or without an answer."""
@@ -203,6 +205,8 @@ class Sender:
             return False
         self._blocked.accept(row.lane)
         sent.published.append(row)
+        if self._tells:
+            _log.debug("outbox row published", event_id=str(row.id), type=row.type, key=row.key, **_whose(row))
         return True
 
     def _refuse(self, row: Row, error: OffsetzeroError, sent: Sent, *, park: bool) -> None:
@@ -216,9 +220,19 @@ class Sender:
             event_id=str(row.id),
             type=row.type,
             key=row.key,
+            **_whose(row),
             error=str(error),
             next="`offsetzero outbox show|retry|discard`" if park else f"tried again in {pause} s",
         )
+
+
+def _whose(row: Row) -> dict[str, str]:
+    """The run of a row, and its trace, as all lines about them have them."""
+    headers = row.headers if isinstance(row.headers, Mapping) else {}
+    run_id, parent = headers.get("ce_runid"), headers.get(tracing.PARENT)
+    span = tracing.read(parent) if isinstance(parent, str) else None
+    known = {"run_id": run_id} if isinstance(run_id, str) else {}
+    return known | ({"trace_id": span.trace_id} if span is not None else {})
 
 
 def _is_away(error: PublishError) -> bool:

@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
+from offsetzero import logs, tracing
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import InvalidEvent
 from offsetzero.schemas import frozen
@@ -29,7 +30,7 @@ class Attributes(TypedDict, total=False):
 
     `tenant_id` and `run_id` come from the event's fields of that name otherwise; `event_id` is a new UUIDv7,
     `time` is now. `bulk` sends to the topic's lane for backfill. `source` names the publishing service: an
-    event id is unique within it.
+    event id is unique within it. `traceparent` and `tracestate` are those of the request or event in work otherwise.
     """
 
     tenant_id: str | None
@@ -73,7 +74,7 @@ def build(codec: Codec, event: Event, attributes: Attributes) -> OutgoingRecord:
     value = codec.encode(event)
     schema = codec.schema(type(event))
     key = event.key
-    if attributes.keys() <= _ABOUT_THE_PUBLISHER:
+    if attributes.keys() <= _ABOUT_THE_PUBLISHER and logs.SUBJECT.get() is None:
         event_id, headers = _usual_headers(event, key, attributes.get("source") or DEFAULT_SOURCE, schema)
     else:
         meta = _metadata(event_type, key, event, schema, attributes)
@@ -143,6 +144,13 @@ def _time(millis: int) -> bytes:
 def _metadata(
     event_type: str, key: str, event: Event | None, schema: AvroSchema | None, attributes: Attributes
 ) -> Metadata:
+    parent, state = attributes.get("traceparent"), attributes.get("tracestate")
+    if parent is None and (span := logs.span()) is not None:
+        parent, state = span.parent, span.state
+    extensions = dict(attributes.get("extensions") or {})
+    for name, value in ((tracing.PARENT, parent), (tracing.STATE, state)):
+        if value is not None:  # the extension stays with the event, the header is of each hop
+            extensions.setdefault(name, value)
     return Metadata(
         id=_text(attributes.get("event_id")) or uuid7_text(),
         source=attributes.get("source") or DEFAULT_SOURCE,
@@ -155,9 +163,9 @@ def _metadata(
         correlation_id=_text(attributes.get("correlation_id")),
         causation_id=_text(attributes.get("causation_id")),
         sequence=attributes.get("sequence"),
-        traceparent=attributes.get("traceparent"),
-        tracestate=attributes.get("tracestate"),
-        extensions=attributes.get("extensions") or {},
+        traceparent=parent,
+        tracestate=state,
+        extensions=extensions,
     )
 
 

@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from offsetzero import tracing
 from offsetzero.errors import DecodeError
 from offsetzero.retry import traces
 from offsetzero.retry.failures import Failure, FailureClass, Trace
+from offsetzero.tracing import Span
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 PREFIX = "oz_"
@@ -117,7 +119,13 @@ def _number(text: str | bytes) -> int:
     return int(digits)
 
 
-def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failure | None, group: str) -> Headers:
+def write(
+    headers: Sequence[tuple[str, bytes | None]],
+    hop: Hop,
+    failure: Failure | None,
+    group: str,
+    span: Span | None = None,
+) -> Headers:
     """The headers of the next append: those that came, with ours replaced.
 
     Args:
@@ -125,8 +133,9 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
         hop: what the next reader must know.
         failure: why the record moves; None when nothing has failed.
         group: the group that moves it.
+        span: the handling that has failed; by default another one of the trace that the record is of.
     """
-    kept: Headers = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
+    kept = _traced([(name, value) for name, value in headers if not name.startswith(PREFIX)], span)
     ours: dict[str, str | int] = {
         "oz_group": group,
         "oz_origin": str(hop.origin),
@@ -158,6 +167,17 @@ def write(headers: Sequence[tuple[str, bytes | None]], hop: Hop, failure: Failur
     if stack := _cut(trace.stack, min(_STACK_BYTES, room - len("oz_stack")), tail=True):
         ours["oz_stack"] = stack
     return kept + _encoded(ours)
+
+
+def _traced(headers: Headers, span: Span | None) -> Headers:
+    """The same headers, of the next hop; no longer than they were, and those of no trace, or of a broken one, as they
+    were."""
+    for place, (name, value) in enumerate(headers):
+        if name == tracing.PARENT and value is not None:
+            came = tracing.read(value.decode(errors="replace"))
+            if came is not None:
+                headers[place] = (name, (span or came.next()).parent.encode())
+    return headers
 
 
 def failed_as(headers: Sequence[tuple[str, bytes | None]]) -> str:

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from offsetzero import tracing
+from offsetzero.tracing import Span
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
@@ -27,3 +30,10 @@ class Metadata:
     traceparent: str | None = None
     tracestate: str | None = None
     extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+def span_of(meta: Metadata) -> Span | None:
+    """The piece of work that has sent an event here: of this hop, else, by CloudEvents' distributed tracing extension,
+    the one that has made the event. None for an event that tells of none."""
+    came = tracing.read(meta.traceparent, meta.tracestate) if meta.traceparent else None
+    return came or tracing.read(meta.extensions.get(tracing.PARENT), meta.extensions.get(tracing.STATE))

@@ -44,16 +44,14 @@ class ModelEndpoint:
 
     Args:
         settings: where it is, its key, and its time-outs.
-        headers: sent with every call.
     """
 
-    def __init__(self, settings: EndpointSettings, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: EndpointSettings) -> None:
         self._settings = settings
-        if key := settings.api_key.get_secret_value():
-            headers = {**(headers or {}), "Authorization": f"Bearer {key}"}
+        key = settings.api_key.get_secret_value()
         self._client = httpx.AsyncClient(
             verify=_tls(),
-            headers=headers,
+            headers={"Authorization": f"Bearer {key}"} if key else None,
             timeout=httpx.Timeout(
                 settings.read_timeout, connect=settings.connect_timeout, write=settings.write_timeout
             ),
@@ -73,6 +71,7 @@ class ModelEndpoint:
         body: Mapping[str, Any],
         *,
         idempotency_key: str,
+        headers: Mapping[str, str] | None = None,
         sent: Callable[[], None] = lambda: None,
         max_answer: int = MAX_ANSWER,
     ) -> dict[str, Any]:
@@ -82,6 +81,7 @@ class ModelEndpoint:
             path: after the base URL: `chat/completions`.
             body: becomes JSON.
             idempotency_key: sent as `Idempotency-Key`: endpoints that know it bill a repeated call once.
+            headers: sent, too: those of `Context.trace_headers`.
             sent: called once the endpoint has been given the whole of it: from then on it may have to be paid for.
             max_answer: bytes of the answer that are read.
 
@@ -94,9 +94,10 @@ class ModelEndpoint:
             Transient: `provider-timeout` when opening one, giving it the request, waiting for the next piece of the
                 answer, or all of it took too long; `provider-answer` for an answer that is too large, or no object.
         """
+        headers = {**(headers or {}), "Idempotency-Key": idempotency_key}
         try:
             async with asyncio.timeout(self._settings.total_timeout):
-                data = await self._exchange(path, body, idempotency_key, sent, max_answer)
+                data = await self._exchange(path, body, headers, sent, max_answer)
         except TimeoutError as error:
             raise Transient("provider-timeout", f"no answer within {self._settings.total_timeout:g} s") from error
         except httpx.TimeoutException as error:
@@ -110,7 +111,7 @@ class ModelEndpoint:
         return answer
 
     async def _exchange(
-        self, path: str, body: Mapping[str, Any], idempotency_key: str, sent: Callable[[], None], max_answer: int
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], sent: Callable[[], None], max_answer: int
     ) -> bytes:
         async def trace(event: str, _info: Mapping[str, Any]) -> None:
             if event == _SENT:
@@ -121,7 +122,7 @@ class ModelEndpoint:
             "POST",
             f"{self._settings.base_url.rstrip('/')}/{path}",
             json=body,
-            headers={"Idempotency-Key": idempotency_key},
+            headers=headers,
             extensions={"trace": trace},
         ) as response:
             response.raise_for_status()

@@ -84,7 +84,7 @@ def _owed(event: RunEvent, ctx: Context, message_id: str) -> list[Target]:
 
 
 async def _deliver(target: Target, event: RunEvent, ctx: Context, message_id: str, body: str) -> Attempt:
-    attempt = await send(target.url, target.secrets, message_id, body, ctx.settings.webhooks)
+    attempt = await send(target.url, target.secrets, message_id, body, ctx.settings.webhooks, ctx.trace_headers)
     await asyncio.to_thread(_record, target, event, ctx, message_id, attempt)
     told = {"webhook_id": str(target.id), "status": attempt.status_code, "error": attempt.error}
     if attempt.delivered:

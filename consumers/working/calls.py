@@ -21,9 +21,10 @@ from offsetzero.schemas import cloudevents
 from offsetzero.schemas.cloudevents import Glance
 from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
-from offsetzero.schemas.metadata import Metadata
+from offsetzero.schemas.metadata import Metadata, span_of
 from offsetzero.store.forced import Forced
 from offsetzero.store.processed import RAW_SOURCE, EventIdentity, short
+from offsetzero.tracing import Span
 
 UNREADABLE = "unreadable"
 TOMBSTONE = "tombstone"
@@ -44,6 +45,7 @@ class Call:
     __slots__ = (
         "_hop",
         "_identity",
+        "_span",
         "early",
         "event",
         "failure",
@@ -69,6 +71,7 @@ class Call:
         self.early = False
         self._hop = hop
         self._identity: EventIdentity | None = None
+        self._span: Span | None = None
 
     @property
     def hop(self) -> Hop:
@@ -153,6 +156,13 @@ class Call:
         return hashlib.sha256(key.encode()).hexdigest()[:32]
 
     @property
+    def span(self) -> Span | None:
+        """This handling, in the trace that the event is of; None for an event of none."""
+        if self._span is None and (came := span_of(self.meta)) is not None:
+            self._span = came.next()
+        return self._span
+
+    @property
     def log(self) -> Logger:
         """The logger of the group's handlers."""
         return logs.get(f"offsetzero.groups.{self.group}")
@@ -166,12 +176,16 @@ class Call:
         """
         meta = self.meta
         followed = {"run_id": meta.run_id, "correlation_id": meta.correlation_id, "causation_id": meta.id}
+        if self.span is not None:
+            followed |= self.span.headers()
         return {"source": source, **followed, **given}
 
     def log_fields(self) -> dict[str, object]:
         """On every line that is logged while the record is worked on, whoever logs it."""
         meta = self.meta
-        return {"group": self.group, "event_id": meta.id, "run_id": meta.run_id, "attempt": self.hop.attempt}
+        known: dict[str, object] = {"group": self.group, "event_id": meta.id}
+        known |= {"run_id": meta.run_id, "attempt": self.hop.attempt}
+        return known | self.span.log_fields() if self.span is not None else known
 
 
 def first_hop(record: Record) -> Hop:

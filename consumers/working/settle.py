@@ -216,7 +216,7 @@ class Settler:
     ) -> Append:
         record = call.record
         hop = replace(call.hop, attempt=attempt, hop=call.hop.hop + 1, due_ms=due_ms, until_ms=until_ms)
-        headers = retry_headers.write(record.headers, hop, failure, self._name)
+        headers = retry_headers.write(record.headers, hop, failure, self._name, call.span)
         # Now, not the record's own time: retention would delete an old one at once (apache/kafka#22849).
         return Append(topic, record.key, record.value, headers, hop.origin.partition, self._clock.now_ms())
 

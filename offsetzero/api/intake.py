@@ -4,6 +4,7 @@ from uuid import UUID
 
 import obstore.exceptions
 from fastapi import Response
+from structlog.contextvars import bind_contextvars
 
 from offsetzero import logs
 from offsetzero.api import erasing, fetching
@@ -160,6 +161,7 @@ async def _again(
 
 
 def _answer(intake: Intake, *, is_new: bool) -> Response:
+    bind_contextvars(run_id=str(intake.run_id))
     answer = IntakeAnswer.model_validate(intake)
     return answer_of(answer, 202 if is_new else 200, Location=f"/runs/{intake.run_id}")
 

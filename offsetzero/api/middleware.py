@@ -4,19 +4,33 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bound_contextvars, clear_contextvars
 
-from offsetzero import logs, metrics
+from offsetzero import logs, metrics, tracing
+from offsetzero.tracing import Span
 
 REQUEST_ID = "x-request-id"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: their lines are for DEBUG
+_TRACE = (tracing.PARENT.encode(), tracing.STATE.encode())
 _GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, as log lines and events of it know it."""
+
+    span: Span
+
+    def log_fields(self) -> dict[str, object]:
+        """Its trace."""
+        return self.span.log_fields()
 
 
 class Observed:
@@ -24,7 +38,8 @@ class Observed:
 
     The route is its template: one series a route, never one a document, and no text of a query in the log. An id
     that a proxy gives in `x-request-id` is kept, the answer carries it, and every line that is logged meanwhile
-    has it as `request_id`.
+    has it as `request_id`. A request goes on with the trace of its `traceparent`, or begins one: so do the events that
+    it publishes. The line has the run that it was about, and so has every line that is logged after that is known.
     """
 
     def __init__(self, app: ASGIApp, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -47,17 +62,23 @@ class Observed:
                 message = {**message, "headers": [*message["headers"], (REQUEST_ID.encode(), request_id.encode())]}
             await send(message)
 
-        with bound_contextvars(request_id=request_id):
-            try:
-                await self._app(scope, receive, watched)
-            finally:
-                self._tell(scope, status, self._monotonic() - started)
+        clear_contextvars()  # a server may serve the next request of a connection in the same context
+        token = logs.SUBJECT.set(Asked(_span(scope)))
+        try:
+            with bound_contextvars(request_id=request_id):
+                try:
+                    await self._app(scope, receive, watched)
+                finally:
+                    self._tell(scope, status, self._monotonic() - started)
+        finally:
+            logs.SUBJECT.reset(token)
 
     @staticmethod
     def _tell(scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path_format", "unmatched")
         metrics.HTTP_SECONDS.labels(method, route, str(status)).observe(seconds)
+        about = {"run_id": run_id} if (run_id := scope.get("path_params", {}).get("run_id")) else {}
         write = log.debug if route in _PROBES and status < 400 else log.info
         write(
             "request",
@@ -66,6 +87,7 @@ class Observed:
             status=status,
             duration_ms=round(seconds * 1000, 1),
             tenant_id=scope["state"].get("tenant_id"),
+            **about,
         )
 
 
@@ -95,6 +117,12 @@ class Bounded:
             return message
 
         await self._app(scope, counted, send)
+
+
+def _span(scope: Scope) -> Span:
+    given = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE}
+    came = tracing.read(given.get(_TRACE[0]), given.get(_TRACE[1]))
+    return came.next() if came is not None else tracing.begin()
 
 
 def _request_id(scope: Scope) -> str:

@@ -93,12 +93,12 @@ class Pipeline:
         self.processes.append(process)
         return process
 
-    def start_intake(self) -> None:
+    def start_intake(self, **env: str) -> None:
         """The API and the relay, and a client with a key of the tenant `acme`."""
         from offsetzero.store.tenants import create_key
 
-        api = self.start("api", "--port", "0")
-        self.start("relay")
+        api = self.start("api", "--port", "0", **env)
+        self.start("relay", **env)
         with psycopg.connect(self.settings.database_url.get_secret_value()) as connection:
             key = create_key(connection, "acme")
         port = api.await_line("api listens")["port"]

@@ -77,7 +77,12 @@ class Asking:
             async with self._ctx.provider(self._name):
                 metrics.PROVIDER_QUESTIONS.labels(self._name, "asked").inc()
                 answer = await provider.ask(
-                    self._endpoint, self._asked.model, question, idempotency_key=self._key(question), used=used
+                    self._endpoint,
+                    self._asked.model,
+                    question,
+                    idempotency_key=self._key(question),
+                    headers=self._ctx.trace_headers,
+                    used=used,
                 )
         except BaseException:
             if used.input_tokens:

@@ -1,5 +1,6 @@
 """One question to an OpenAI-compatible endpoint (`POST …/chat/completions`), and what it has cost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,15 @@ class Used:
         self.input_tokens = self.output_tokens = self.estimated = 0
 
 
-async def ask(endpoint: ModelEndpoint, model: str, question: Question, *, idempotency_key: str, used: Used) -> Answer:
+async def ask(
+    endpoint: ModelEndpoint,
+    model: str,
+    question: Question,
+    *,
+    idempotency_key: str,
+    used: Used,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
     """Ask once.
 
     Args:
@@ -50,6 +59,7 @@ async def ask(endpoint: ModelEndpoint, model: str, question: Question, *, idempo
         model: as the endpoint names it.
         question: what.
         idempotency_key: sent as `Idempotency-Key`: endpoints that know it bill a repeated call once.
+        headers: sent, too.
         used: has the tokens when this ends, however it ends, by a cancellation too.
 
     Raises:
@@ -62,6 +72,7 @@ async def ask(endpoint: ModelEndpoint, model: str, question: Question, *, idempo
             "chat/completions",
             {"model": model, "messages": messages},
             idempotency_key=idempotency_key,
+            headers=headers,
             sent=lambda: used.expect(question),
         )
     except httpx.HTTPStatusError:

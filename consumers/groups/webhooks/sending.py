@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -33,24 +33,33 @@ class Attempt:
         return self.status_code is not None and 200 <= self.status_code < 300
 
 
-async def send(url: str, secrets: Sequence[str], message_id: str, body: str, settings: WebhookSettings) -> Attempt:
+async def send(
+    url: str,
+    secrets: Sequence[str],
+    message_id: str,
+    body: str,
+    settings: WebhookSettings,
+    headers: Mapping[str, str] | None = None,
+) -> Attempt:
     """Sign a message and send it. Nothing that the receiver does makes this raise; redirects are not followed.
 
     Args:
         url: as the tenant gave it; it is checked again, because names change their addresses.
         secrets: `whsec_…`, each that is live.
         message_id: the same in every attempt.
+        headers: sent, too: those of `Context.trace_headers`.
     """
     begun = SYSTEM.monotonic()
-    attempt = await _attempt(url, secrets, message_id, body, settings)
+    signed = {**(headers or {}), **signing.headers(secrets, message_id, SYSTEM.now(), body)}
+    attempt = await _attempt(url, signed, body, settings)
     return replace(attempt, seconds=SYSTEM.monotonic() - begun)
 
 
-async def _attempt(url: str, secrets: Sequence[str], message_id: str, body: str, settings: WebhookSettings) -> Attempt:
+async def _attempt(url: str, signed: Mapping[str, str], body: str, settings: WebhookSettings) -> Attempt:
     try:
         async with asyncio.timeout(settings.total_timeout):
             target = await targets.resolve(url, allow_private=settings.allow_private_targets)
-            return await _post(target, secrets, message_id, body, settings)
+            return await _post(target, signed, body, settings)
     except targets.TargetRefused as error:
         return Attempt(error=str(error), refused=True)
     except TimeoutError:
@@ -59,14 +68,12 @@ async def _attempt(url: str, secrets: Sequence[str], message_id: str, body: str,
         return Attempt(error=f"{type(error).__name__}: {error}"[:300])
 
 
-async def _post(
-    target: targets.Target, secrets: Sequence[str], message_id: str, body: str, settings: WebhookSettings
-) -> Attempt:
+async def _post(target: targets.Target, signed: Mapping[str, str], body: str, settings: WebhookSettings) -> Attempt:
     headers = {
+        **signed,
         "Host": target.host_header,
         "Content-Type": "application/json; charset=utf-8",
         "User-Agent": _user_agent(),
-        **signing.headers(secrets, message_id, SYSTEM.now(), body),
     }
     timeout = httpx.Timeout(settings.total_timeout, connect=settings.connect_timeout)
     # A proxy of the environment would resolve the name again: it is not used.
