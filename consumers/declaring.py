@@ -11,6 +11,8 @@ from offsetzero.errors import ConfigurationError
 from offsetzero.retry.failures import Failure
 from offsetzero.schemas.event import Event, event_class
 
+_SECONDS = frozenset({"max_duration", "timeout"})
+
 
 def check_event(group: str, decorator: str, event: Any) -> None:
     """See that a decorator got the class of an event.
@@ -78,9 +80,9 @@ def check_limits(group: str, **limits: float | None) -> None:
         ConfigurationError: naming each one that cannot.
     """
     problems = [
-        f"group {group}: {name}={value!r}; it must be {'positive seconds' if name == 'timeout' else '1 or more'}"
+        f"group {group}: {name}={value!r}; it must be {'positive seconds' if name in _SECONDS else '1 or more'}"
         for name, value in limits.items()
-        if value is not None and (value <= 0 if name == "timeout" else value < 1)
+        if value is not None and (value <= 0 if name in _SECONDS else value < 1)
     ]
     if problems:
         raise ConfigurationError(problems)

@@ -84,6 +84,8 @@ class ConsumerGroup:
         per_key: records of one key that are handled at once; over 1, events of a key lose their order.
         per_tenant: records of one tenant (`ce_tenantid`) that one process handles at once; by default as the settings
             say, which is no limit for groups without a step.
+        max_duration: seconds that the whole work on an event may take in a group that is a step (with step=True); past
+            them it is given up as with `timeout`, and retried as `max-duration`. By default that of the settings.
         timeout: seconds that a call of `prepare`, and one of a handler, may take; then it is given up, what it wrote
             is rolled back, and its record is retried as `handler-timeout`. None for no limit.
         start: where a new group begins in the partitions that its sources have then: at the `earliest` record that is
@@ -114,6 +116,7 @@ class ConsumerGroup:
         transactional: bool = False,
         per_key: int = 1,
         per_tenant: int | None = None,
+        max_duration: float | None = None,
         timeout: float | None = None,
         start: Literal["earliest", "latest"] = "earliest",
         ordering: Literal["key", "none"] = "key",
@@ -127,7 +130,13 @@ class ConsumerGroup:
                 f"group {name!r}: a name starts with a letter and has only a-z, 0-9, _ and -, 100 at most"
             )
         check_limits(
-            name, concurrency=concurrency, per_key=per_key, per_tenant=per_tenant, timeout=timeout, attempts=attempts
+            name,
+            concurrency=concurrency,
+            per_key=per_key,
+            per_tenant=per_tenant,
+            max_duration=max_duration,
+            timeout=timeout,
+            attempts=attempts,
         )
         check_rules(name, rules)
         if transactional:
@@ -143,6 +152,10 @@ class ConsumerGroup:
         database = not transactional if database is None else database
         if step and not database:
             raise ConfigurationError(f"group {name}: step=True needs the database, where runs and their steps are")
+        if max_duration is not None and not step:
+            raise ConfigurationError(
+                f"group {name}: max_duration is that of a step of runs; give timeout, or step=True"
+            )
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"group {name}: start is {start!r}; it must be 'earliest' or 'latest'")
         if ordering not in ("key", "none"):
@@ -170,6 +183,7 @@ class ConsumerGroup:
         self.per_key = per_key
         self.per_tenant = per_tenant
         self.timeout = timeout
+        self._longest = max_duration
         self.start = start
         self.ordering = ordering
         self.on_dead_letter = on_dead_letter
@@ -332,6 +346,10 @@ class ConsumerGroup:
             found.append(Limit("bulk", settings.groups.bulk_concurrency or max(1, concurrency // 4), bulk_of))
         return found
 
+    def longest(self, settings: Settings) -> float | None:
+        """Seconds that the work on an event may take; None for a group that is no step of runs."""
+        return (self._longest or settings.steps.max_duration) if self.step else None
+
     @property
     def keeps_order(self) -> bool:
         """Whether the order of a key survives retries."""
@@ -344,4 +362,4 @@ class ConsumerGroup:
         return any(route.is_async for route in routes) or any(map(is_async, self._prepares.values()))
 
     def _limited(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function if self.timeout is None else limited(function)
+        return limited(function) if self.step or self.timeout is not None else function

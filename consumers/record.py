@@ -52,6 +52,7 @@ class Record:
         "done",
         "due",
         "failed",
+        "fence",
         "header_names",
         "header_values",
         "held",
@@ -100,6 +101,9 @@ class Record:
         self.marked = False  # the database knows that this member works on it
         self.lone = False  # a member has died while it worked on it: it runs while nothing else does
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
+        self.fence: int | None = (
+            None  # of the lease of its step; None before it is leased, and when that was taken away
+        )
         self.due: float | None = None  # monotonic seconds before which it may not run; the dispatcher's
         self.again_at = 0.0  # monotonic seconds before which its next try is of no use
         self.provider: str | None = None  # the one that its next try waits for
@@ -199,6 +203,7 @@ class OwnedPartition:
         cursor: what is read next of a retry partition while some of it is read again; else that is `position`.
         until: of a retry partition, how far it must have been read before its sources are.
         name: of this stay, in the database; empty in a group without one.
+        member: whose stay it is, as Kafka knows it; empty for one that no group has.
         kept: the position that the database has or was asked to have; None where it keeps none.
         has_left: whether the end of this stay was committed.
         suspects_end: the offset behind those that may have ended the process of the member before, 0 for none.
@@ -223,6 +228,7 @@ class OwnedPartition:
         "has_left",
         "is_bulk",
         "kept",
+        "member",
         "name",
         "order",
         "orders",
@@ -262,7 +268,7 @@ class OwnedPartition:
         self.until = 0
         self.cursor: int | None = None
         self.due = 0.0
-        self.name = ""
+        self.name = self.member = ""
         self.has_left = False
         self.suspects_end = 0
         self.kept: int | None = None

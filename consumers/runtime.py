@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.asking import DatabasePulse
 from offsetzero.consumers.watching.health import Health, Phase, health
 from offsetzero.consumers.watching.pointer import PointerWatch
-from offsetzero.consumers.watching.watcher import Member, Sight, Watcher
+from offsetzero.consumers.watching.watcher import Limits, Member, Sight, Watcher
 from offsetzero.consumers.working.amended import Amended
 from offsetzero.consumers.working.appends import Appender, Refusals
 from offsetzero.consumers.working.calls import CallReader, lookup_outside_loops
@@ -30,6 +31,7 @@ from offsetzero.consumers.working.parking import Parking
 from offsetzero.consumers.working.partition_lanes import PartitionLanes
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.standing import Fence, GenerationFence
+from offsetzero.consumers.working.steps import Lessee
 from offsetzero.consumers.working.transactional import MAX_RECORDS, OutputAppender, Outputs
 from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.consumers.working.workers import Workers
@@ -46,6 +48,7 @@ from offsetzero.topics.schema_log import SchemaLog
 
 APPEND_SECONDS = 30.0  # for the broker's acknowledgement; then it is tried again
 FLUSH_SECONDS = 5.0  # for what is on its way when the drain time is over
+MAX_SESSIONS = 46  # characters of a group's name in that of its sessions, of which PostgreSQL keeps 63
 SETUP_LOCK = 0x6F7A_0002  # "oz", 2: one group's set-up at a time in a database
 
 log = logs.get(__name__)
@@ -105,6 +108,8 @@ class GroupRuntime:
         self._number = generation
         self._generation = Generation(group.name)
         self._fence = Fence()
+        self._lessee: Lessee | None = None
+        self._sessions = ""
         self._amended = Amended(group.name)
         if generation is not None and group.projection is None:
             raise ConfigurationError(f"group {group.name}: it is no projection, so it has no generations")
@@ -190,6 +195,11 @@ class GroupRuntime:
         settings, group, resources = self._settings, self._group, self._resources
         self._begin_generation()
         name, schema = self._generation.name, self._generation.schema if group.projection else None
+        longest = group.longest(settings)
+        self._sessions = name
+        if longest is not None:  # the sessions of this process can be told from those of others, and be ended
+            self._sessions = f"{name[:MAX_SESSIONS]}-{secrets.token_hex(8)}"
+            self._lessee = Lessee(group.name, name, self._sessions, longest)
         tiers = [tier.name for tier in self._policy.tiers]
         self._retries = [f"{name}.{tier}" for tier in [*tiers, REDRIVE]]
         topic_ids = resources.topics(name, self._sources, tiers)
@@ -200,13 +210,22 @@ class GroupRuntime:
             )
             connections: Pool | None = None
             if group.database:
-                connections = stack.enter_context(resources.pool(min(concurrency, MAX_THREADS) + 2, name, schema))
+                connections = stack.enter_context(
+                    resources.pool(min(concurrency, MAX_THREADS) + 2, self._sessions, schema)
+                )
                 self._set_up(connections)
             dispatcher = self._dispatcher = self._make_dispatcher()
             commits = TransactionCommits(name, self._names, self._clock) if group.transactional else None
             loop = self._make_loop(topic_ids, dispatcher, producer, connections, commits)
             waiting = self._waiting = Waiting(
-                group, settings.providers, connections, self._clock, resources.spawn, self._crashed, self._fence
+                group,
+                settings.providers,
+                connections,
+                self._clock,
+                resources.spawn,
+                self._crashed,
+                self._fence,
+                self._lessee,
             )
             workers = self._workers(dispatcher, producer, connections, commits, waiting)
             if group.projection is not None and connections is not None:
@@ -231,7 +250,7 @@ class GroupRuntime:
                 dispatcher,
                 workers,
                 concurrency,
-                group.timeout,
+                Limits(group.timeout, longest),
                 settings.groups,
                 self._clock,
                 resources,
@@ -383,9 +402,24 @@ class GroupRuntime:
             self._dice,
             name=generation.name,
             fence=fence,
+            lessee=self._lessee,
         )
         names, clock = self._names, self._clock
-        maker = Maker(group, settings, reader, settler, clock, names, producer, connections, waiting, generation, fence)
+        maker = Maker(
+            group,
+            settings,
+            reader,
+            settler,
+            clock,
+            names,
+            producer,
+            connections,
+            waiting,
+            generation,
+            fence,
+            self._sessions,
+            self._lessee,
+        )
         if commits is not None:
             return maker.transactional(dispatcher, resources, commits, outputs, refusals, self._crashed)
         concurrency = group.concurrency(settings)

@@ -162,6 +162,15 @@ STUCK_SECONDS = Rows(
 HANDLER_TIMEOUTS = Counter("offsetzero_handler_timeouts", "Handlers that were given up: too slow", ["group"])
 HANDLERS_LATE = Gauge("offsetzero_handlers_late", "Handlers that were given up and have not ended", ["group"])
 
+# --- steps of runs --------------------------------------------------------------------------------
+STEPS_FENCED = Counter(
+    "offsetzero_steps_fenced", "Changes of a step that came too late: it was another's by then", ["group"]
+)
+STEPS_RUNNING = Gauge("offsetzero_steps_running", "Steps of runs that members work on, as the sweeper sees them")
+STEPS_RESCUED = Counter(
+    "offsetzero_steps_rescued", "Steps that the sweeper has taken away from their members", ["step", "reason"]
+)  # `reason` is a value of offsetzero.consumers.sweeping.judging.Reason
+
 # --- usage ----------------------------------------------------------------------------------------
 USAGE_RECENT = Rows(
     "offsetzero_usage_recent",

@@ -221,6 +221,15 @@ class GroupSettings(_Section):
     """A partition that has lag, does not move and has no reason for that for so long ends the process."""
 
 
+class StepSettings(_Section):
+    """Steps of runs, and `offsetzero sweeper`, which has those begun again that nobody works on any more."""
+
+    max_duration: Seconds = 3600.0
+    """Seconds that one attempt at a step may take, where its group declares nothing else; then it is retried."""
+    sweep_seconds: Annotated[Seconds, Field(le=60)] = 2.0
+    """Seconds between two looks of the sweeper."""
+
+
 class UsageSettings(_Section):
     """The group `usage`, and `GET /usage`, which asks it."""
 
@@ -282,6 +291,7 @@ class Settings(BaseSettings):
     groups: GroupSettings = GroupSettings()
     documents: DocumentSettings = DocumentSettings()
     usage: UsageSettings = UsageSettings()
+    steps: StepSettings = StepSettings()
 
     @field_validator("database_url")
     @classmethod

@@ -26,6 +26,8 @@ class Assignment:
         self._retries = list(retries)
         self._topics = {**sources, **retries}
         self._stays: dict[Place, OwnedPartition] = {}
+        self.member = ""
+        """This member, as Kafka knows it since the last assignment."""
 
     def add(self, places: Iterable[Place]) -> list[OwnedPartition]:
         """Begin a stay of each place that is not owned; it is paused until somebody lets it be read.
@@ -126,5 +128,6 @@ class Assignment:
     def _begin(self, place: Place, resume_at: int | None) -> OwnedPartition:
         topic, number = place
         stay = self._stays[place] = OwnedPartition(topic, self._topics[topic], number, resume_at)
+        stay.member = self.member
         stay.pauses |= {PauseReason.SIBLINGS, PauseReason.OPENING}
         return stay

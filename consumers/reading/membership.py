@@ -165,6 +165,7 @@ class Membership:
         if twice := [one for one in partitions if self._assignment.get(self._place(one)) is not None]:
             self.on_revoke(consumer, twice)
         self._fetching.take(partitions)
+        self._assignment.member = consumer.memberid() or ""
         self._opening.ask(self._assignment.add(map(self._place, partitions)))
         log.info("assigned", group=self._group, partitions=spans(partitions))
 

@@ -1,6 +1,6 @@
 """Watches a member from its own polling thread: gathers facts, gives up handlers, names what is stuck."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from offsetzero.consumers.working.workers import Workers
 from offsetzero.errors import GroupStopped
 from offsetzero.retry.failures import Transient
 from offsetzero.settings import GroupSettings
+from offsetzero.store.leases import OVERDUE
 from offsetzero.store.starts import Place
 
 LOOK_SECONDS = 1.0
@@ -47,6 +48,31 @@ class Member(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What handlers may take before they are given up, seconds; None for no limit.
+
+    Attributes:
+        call: one call of a function of the group.
+        step: all the work on a record of a group that is a step of runs (design section 8).
+    """
+
+    call: float | None = None
+    step: float | None = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether there are any."""
+        return self.call is not None or self.step is not None
+
+    def all(self) -> Iterator[tuple[float, bool, Transient]]:
+        """Seconds, whether they are of all the work on a record, and the failure of one that takes longer."""
+        if self.call is not None:
+            yield self.call, False, Transient(TIMED_OUT, f"The handler did not end within {self.call:g} seconds.")
+        if self.step is not None:
+            yield self.step, True, Transient(OVERDUE, f"It took longer than {self.step:g} seconds.")
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """What the last look saw; never changed, so that any thread may read it."""
 
@@ -68,7 +94,7 @@ class Watcher:
         dispatcher: says what runs.
         workers: where handlers run.
         count: how many runs are worked on at once.
-        timeout: seconds for one call of a function of the group, None for no limit.
+        times: what handlers may take.
         limits: when a handler is stuck, and a partition stalled.
         clock: measures.
         resources: asks the cluster about what looks wrong, and makes the thread that does.
@@ -82,7 +108,7 @@ class Watcher:
         dispatcher: Dispatcher,
         workers: Workers,
         count: int,
-        timeout: float | None,
+        times: Limits,
         limits: GroupSettings,
         clock: Clock,
         resources: Resources,
@@ -97,7 +123,7 @@ class Watcher:
         self._dispatcher = dispatcher
         self._workers = workers
         self._count = count
-        self._timeout = timeout
+        self._times = times
         self._limits = limits
         self._clock = clock
         self._watch = Watch(limits.stuck_seconds, limits.stall_seconds)
@@ -114,22 +140,22 @@ class Watcher:
             GroupStopped: a partition is stalled, or too many functions that were given up do not end.
         """
         now = self.turned_at = self._clock.monotonic()
-        if self._timeout is not None and now >= self._next_limit:
+        if self._times.are_given and now >= self._next_limit:
             self._next_limit = now + LIMIT_SECONDS
-            self._give_up(self._timeout)
+            self._give_up()
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             self._look(now)
 
-    def _give_up(self, seconds: float) -> None:
-        for run, age in self._dispatcher.held_up(seconds):
-            shown = _running(run, age, 0.0)
-            failure = Transient(TIMED_OUT, f"The handler did not end within {seconds:g} seconds.")
-            if shown is None or not self._dispatcher.abandon(run, seconds, failure):
-                continue
-            metrics.HANDLER_TIMEOUTS.labels(self._group).inc()
-            log.warning("handler given up", group=self._group, timeout=seconds, **_fields(shown))
-            self._workers.replace(run)
+    def _give_up(self) -> None:
+        for seconds, whole, failure in self._times.all():
+            for run, age in self._dispatcher.held_up(seconds):
+                shown = _running(run, age, 0.0)
+                if shown is None or not self._dispatcher.abandon(run, seconds, failure, whole=whole):
+                    continue
+                metrics.HANDLER_TIMEOUTS.labels(self._group).inc()
+                log.warning("handler given up", group=self._group, timeout=seconds, **_fields(shown))
+                self._workers.replace(run)
 
     def _look(self, now: float) -> None:
         stays = self._member.stays()
@@ -187,7 +213,7 @@ class Watcher:
             raise GroupStopped(f"group {self._group}: stalled: {'; '.join(findings.stalled)}")
         if late > MAX_LATE:
             raise GroupStopped(
-                f"group {self._group}: {late} handlers were given up after {self._timeout} s and have not ended: they "
+                f"group {self._group}: {late} handlers were given up, too slow, and have not ended: they "
                 "hold threads and connections that only the end of the process frees"
             )
         if held[0] > self._limits.stall_seconds:

@@ -46,16 +46,21 @@ class AtWork:
         task: of an event loop; None for a thread.
     """
 
-    __slots__ = ("_clock", "_ctx", "_lock", "_maker", "_since", "_taken", "_thread", "task")
+    __slots__ = ("_begun", "_clock", "_ctx", "_lock", "_maker", "_since", "_taken", "_thread", "task")
 
     def __init__(self, clock: Clock, task: "asyncio.Task[Any] | None" = None) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._ctx: Any = None
         self._since: float | None = None
+        self._begun = clock.monotonic()
         self._taken = False
         self._maker = self._thread = threading.get_ident()
         self.task = task
+
+    def begin(self, now: float) -> None:
+        """The worker begins with another record."""
+        self._begun = now
 
     def enter(self, ctx: Any) -> None:
         """A function of the group is about to be called; `ctx` may have its connection.
@@ -80,10 +85,17 @@ class AtWork:
             if self._taken:
                 raise Abandoned
 
-    def take(self, seconds: float) -> bool:
-        """Give the function up if it has been at work for so long; once, and from then on `leave` raises."""
+    def take(self, seconds: float, *, whole: bool = False) -> bool:
+        """Give the function up if it has been at work for so long; once, and from then on `leave` raises.
+
+        Args:
+            seconds: since it was entered.
+            whole: since the work on its record was begun, rather.
+        """
         with self._lock:
-            if self._taken or self._since is None or self._clock.monotonic() - self._since < seconds:
+            if self._taken or self._since is None:
+                return False
+            if self._clock.monotonic() - (self._begun if whole else self._since) < seconds:
                 return False
             self._taken = True
             return True

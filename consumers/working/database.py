@@ -15,6 +15,7 @@ from offsetzero.consumers.working.effects import MakeContext, Threads, argument_
 from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
 from offsetzero.consumers.working.owed import reopen, withhold
 from offsetzero.consumers.working.standing import Fence
+from offsetzero.consumers.working.steps import Lessee
 from offsetzero.consumers.working.transaction import NotBeside, checked, in_handler, own_database
 from offsetzero.producers import outbox
 from offsetzero.retry.failures import Cancelled, CrashLoop
@@ -43,6 +44,7 @@ class DatabaseEffects:
         async_pool: connections for async handlers.
         threads: of async groups, for their sync functions.
         fence: what its transactions have besides.
+        lessee: as the group's step of runs is leased; None for a group that is no step.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class DatabaseEffects:
         async_pool: AsyncPool | None = None,
         threads: Threads | None = None,
         fence: Fence | None = None,
+        lessee: Lessee | None = None,
     ) -> None:
         self._group = group
         self._fence = fence or Fence()
+        self._lessee = lessee
         self._settings = settings
         self._pool = pool
         self._async_pool = async_pool
@@ -67,7 +71,8 @@ class DatabaseEffects:
             return "ignored"
         if call.record.is_suspect and call.failure is None and not self._mark(call) and not call.record.held:
             return "duplicate"
-        if call.failure is None and not self._group.step and (call.route is None or call.route.prepare is None):
+        lessee = self._lessee
+        if call.failure is None and lessee is None and (call.route is None or call.route.prepare is None):
             return None  # the claim inside the transaction is enough
 
         def script() -> Script[str | None]:
@@ -75,7 +80,7 @@ class DatabaseEffects:
             if (yield from processed.find(call.identity)) is not None:
                 yield from look_at_hold(self._group, call, new=False)
                 return "duplicate"
-            if self._group.step and standing.is_read and not (yield from steps.start(call, self._group.name)):
+            if lessee is not None and standing.is_read and not (yield from steps.start(call, lessee)):
                 yield from claim(self._group, call, Outcome.CANCELLED, silent=False)
                 cancelled = steps.end_of(call, Outcome.CANCELLED, Cancelled("cancelled"))
                 yield from steps.end(cancelled, self._group.name, self._settings.source)
@@ -126,7 +131,7 @@ class DatabaseEffects:
                 return "duplicate"
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
-            run(connection, complete(self._group, call, ctx, self._settings.source, standing))
+            run(connection, self._complete(call, ctx, standing))
             run(connection, self._fence.leave([call.record]))
         call.record.clear()
         return Outcome.APPLIED.value
@@ -145,7 +150,7 @@ class DatabaseEffects:
                     return "duplicate"
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
-                await arun(connection, complete(self._group, call, ctx, self._settings.source, standing))
+                await arun(connection, self._complete(call, ctx, standing))
                 await arun(connection, self._fence.leave([call.record]))
         call.record.clear()
         return Outcome.APPLIED.value
@@ -168,9 +173,35 @@ class DatabaseEffects:
                     checked(handler.handler([call.event for call in fresh], ctx))
                 for call, one in zip(fresh, ctx.used, strict=bool(ctx.used)):
                     if one.outgoing or call.record.is_suspect:
-                        run(connection, complete(self._group, call, one, self._settings.source, standing))
+                        run(connection, self._complete(call, one, standing))
             run(connection, self._fence.leave([call.record for call in calls]))
         return [Outcome.APPLIED.value if is_new else "duplicate" for is_new in new]
+
+    def _complete(self, call: Call, ctx: Context, standing: Standing) -> Script[None]:
+        """After the handler, in its transaction: what it published, its step of the run, and that it killed nobody.
+
+        Raises:
+            Fenced: its step is another's by now.
+        """
+        group, source, lessee = self._group, self._settings.source, self._lessee
+        step = steps.end_of(call, Outcome.APPLIED, warnings=ctx.warnings) if lessee is not None else None
+        if standing.is_read:
+            others = standing.others
+            if ctx.outgoing and not (others and (yield from withheld.is_done(call.identity, others))):
+                for event, given in ctx.outgoing:
+                    yield from outbox.record(event, **call.cause_of(given, source))
+            if step is not None and others and call.hop.hop:  # it waited while another generation was read
+                yield from reopen(group, [(call.identity, step.run_id)], standing)
+            if lessee is not None:
+                yield from steps.end(step, group.name, source, (yield from steps.hold(call, lessee)))
+        else:
+
+            def rows() -> list[OutboxRow]:
+                return [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
+
+            yield from withhold(call.identity, step, standing, rows if ctx.outgoing else None)
+        if call.record.marked:
+            yield from close_mark(call.identity)
 
     def is_away(self, error: BaseException, record: Record | None) -> bool:
         if not isinstance(error, psycopg.Error | PoolTimeout) or not is_away(error):
@@ -185,23 +216,3 @@ class DatabaseEffects:
             return False
         record.broken += 1  # ours is well again: an outage that just ended, or a record that breaks its connection
         return record.broken <= MAX_BROKEN
-
-
-def complete(group: ConsumerGroup, call: Call, ctx: Context, source: str, standing: Standing) -> Script[None]:
-    """After the handler, in its transaction: what it published, its step of the run, and that it killed nobody."""
-    step = steps.end_of(call, Outcome.APPLIED, warnings=ctx.warnings) if group.step else None
-    if standing.is_read:
-        if ctx.outgoing and not (standing.others and (yield from withheld.is_done(call.identity, standing.others))):
-            for event, given in ctx.outgoing:
-                yield from outbox.record(event, **call.cause_of(given, source))
-        if step is not None and standing.others and call.hop.hop:  # it waited while another generation was read
-            yield from reopen(group, [(call.identity, step.run_id)], standing)
-        yield from steps.end(step, group.name, source)
-    else:
-
-        def rows() -> list[OutboxRow]:
-            return [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
-
-        yield from withhold(call.identity, step, standing, rows if ctx.outgoing else None)
-    if call.record.marked:
-        yield from close_mark(call.identity)

@@ -295,18 +295,21 @@ class Dispatcher:
             now = self._clock.monotonic()
             return [(run, now - run.begun_at) for run in self._runs if run.running and now - run.begun_at > seconds]
 
-    def abandon(self, run: Run, seconds: float, failure: Failure) -> bool:
+    def abandon(self, run: Run, seconds: float, failure: Failure, *, whole: bool = False) -> bool:
         """Take what runs from a worker whose function has been at work for so long.
 
         A record is given back as failed, for another worker to settle. Of the records of a batch it is not known which
         one is at fault: they are given back to be worked on one by one.
+
+        Args:
+            whole: whether the seconds are of all the work on the record.
 
         Returns:
             False when the function has ended meanwhile: then it has won.
         """
         with self._lock:
             # With the lock held: the worker, who learns of it at once, must find its run abandoned when it ends it.
-            if run not in self._runs or run.at_work is None or not run.at_work.take(seconds):
+            if run not in self._runs or run.at_work is None or not run.at_work.take(seconds, whole=whole):
                 return False
             run.abandoned = True
             self._relieve(run)

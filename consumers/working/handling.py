@@ -16,6 +16,7 @@ from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transaction import HandlerRaised, NotBeside, NotNow, checked
 from offsetzero.consumers.working.waiting import Waiting
 from offsetzero.errors import SchemasUnavailable
+from offsetzero.store.leases import Fenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class Handling(RecordHandling):
         try:
             while (record := run.begin()) is not None:
                 run.begun_at = self._clock.monotonic()
+                if run.at_work is not None:
+                    run.at_work.begin(run.begun_at)
                 run.ended.append((record, self._work(record, run.begun_at, run)))
         finally:
             self._tally.tell()
@@ -203,6 +206,8 @@ def failed(call: Call, error: BaseException, effects: Effects, settler: Settler,
         return Ending.ALONE
     if call.record.provider is not None:  # whatever the handler has made of that
         return waiting.show(call)
+    if isinstance(error, Fenced):
+        return settler.fenced(call, error)
     cause = error.__cause__ or error if isinstance(error, HandlerRaised) else error
     if isinstance(error, NotNow) or effects.is_away(cause, call.record):
         return settler.not_now(call.record, cause)

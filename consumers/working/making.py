@@ -21,6 +21,7 @@ from offsetzero.consumers.working.kafka_transaction import TRANSACTION_SECONDS
 from offsetzero.consumers.working.loop_workers import LoopWorkers
 from offsetzero.consumers.working.settle import Settler
 from offsetzero.consumers.working.standing import Fence
+from offsetzero.consumers.working.steps import Lessee
 from offsetzero.consumers.working.tally import Tally
 from offsetzero.consumers.working.transactional import OutputEffects, Outputs, TransactionHandling, TransactionWorkers
 from offsetzero.consumers.working.waiting import Waiting
@@ -53,6 +54,8 @@ class Maker:
         waiting: of those that wait for a provider.
         generation: of the group.
         fence: what its transactions have besides.
+        sessions: the name of its connections.
+        lessee: as the group's step of runs is leased; None for a group that is no step.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Maker:
         waiting: Waiting,
         generation: Generation,
         fence: Fence,
+        sessions: str,
+        lessee: Lessee | None,
     ) -> None:
         self._group = group
         self._settings = settings
@@ -80,6 +85,8 @@ class Maker:
         self._waiting = waiting
         self._generation = generation
         self._fence = fence
+        self._sessions = sessions
+        self._lessee = lessee
 
     def threads(
         self, dispatcher: Dispatcher, count: int, resources: Resources, crashed: Callable[[BaseException], None]
@@ -87,7 +94,7 @@ class Maker:
         """Workers of a group whose functions are all sync."""
         settings, pool = self._settings, self._pool
         effects: Effects = (
-            DatabaseEffects(self._group, settings, pool, fence=self._fence)
+            DatabaseEffects(self._group, settings, pool, fence=self._fence, lessee=self._lessee)
             if pool is not None
             else AtLeastOnce(self._producer, self._names, settings)
         )
@@ -113,8 +120,8 @@ class Maker:
         if pool is not None:
             generation, size = self._generation, min(count, MAX_THREADS)
             schema = generation.schema if self._group.projection is not None else None
-            async_pool = resources.async_pool(size, generation.name, schema)
-            effects = DatabaseEffects(self._group, settings, pool, async_pool, threads, self._fence)
+            async_pool = resources.async_pool(size, self._sessions, schema)
+            effects = DatabaseEffects(self._group, settings, pool, async_pool, threads, self._fence, self._lessee)
             opened, closed = async_pool.open, async_pool.close
         else:
             effects = AtLeastOnce(self._producer, self._names, settings, threads)

@@ -19,15 +19,17 @@ from offsetzero.consumers.working.holding import claim, hold_of
 from offsetzero.consumers.working.owed import withhold
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.standing import Fence
+from offsetzero.consumers.working.steps import Lessee
 from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry import pointers
 from offsetzero.retry.classify import classify
-from offsetzero.retry.failures import Failure, FailureClass
+from offsetzero.retry.failures import Failure, FailureClass, Transient
 from offsetzero.retry.policy import Again, Decision, End, RetryPolicy, ToTier
 from offsetzero.store import holds
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Pool
+from offsetzero.store.leases import OVERDUE, Fenced
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script, run
 from offsetzero.topics.catalogue import DLQ
@@ -51,6 +53,7 @@ class Settler:
         dice: for jitter.
         name: of the group's generation; that of the group unless it is a later one.
         fence: what its transactions have besides.
+        lessee: as its group's step of runs is leased; None for a group that is no step.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Settler:
         *,
         name: str | None = None,
         fence: Fence | None = None,
+        lessee: Lessee | None = None,
     ) -> None:
         self._group = group
         self._policy = policy
@@ -74,6 +78,7 @@ class Settler:
         self._clock = clock
         self._dice = dice
         self._fence = fence or Fence()
+        self._lessee = lessee
         self._name = name or group.name
         self._letters = f"{self._name}.{DLQ}"
         self._told: dict[str, float] = {}  # when an outage was last logged, by its kind: all records in work meet it
@@ -82,7 +87,7 @@ class Settler:
         """Settle what a handler raised, and say how the work on the record ended; raises nothing."""
         try:
             failure = classify(error, self._clock, self._group.rules)
-            if failure.reason == TIMED_OUT and not call.record.appended:
+            if failure.reason in (TIMED_OUT, OVERDUE) and not call.record.appended:
                 self._ask_database(call.record)
             return self.settle(call, failure)
         except NotNow as refused:
@@ -136,6 +141,21 @@ class Settler:
             log.warning("not now, tried again", record=str(record), kind=kind, error=str(cause))
         return Ending.AGAIN
 
+    def fenced(self, call: Call, error: Fenced) -> Ending:
+        """What follows when its step was taken away while it was worked on: its transaction was rolled back.
+
+        Where this member still reads the partition the record is begun again, by a lease of its own. That it took too
+        long is a failure of the record, which counts: it could be so for ever.
+        """
+        self._lost(call)
+        if error.overdue:
+            return self.end(call, Transient(OVERDUE, "It took longer than its step may."))
+        return self.not_now(call.record, error)
+
+    def _lost(self, call: Call) -> None:
+        call.record.fence = None
+        metrics.STEPS_FENCED.labels(self._name).inc()
+
     def _ask_database(self, record: Record) -> None:
         """Where the database itself has held the handler up, it is called again, with the same attempt."""
         if self._pool is None:
@@ -153,9 +173,9 @@ class Settler:
         """To a tier, or to the dead letters; what is too large for its place takes the next one."""
         record, tier = call.record, decision if isinstance(decision, ToTier) else None
         places = self._places(call, failure, tier)
-        if not record.appended and tier is not None and self._group.step:
+        if not record.appended and tier is not None and self._lessee is not None:
             # Shown as waiting first: once the copy is in the log, its next attempt may start at any time.
-            self._write(call, self._wait(call, failure, tier))
+            self._write(call, self._wait(call, failure, tier, self._lessee))
         if not record.appended:
             self._put(call, places)
         if tier is not None and record.outgrown % len(places) == 0:
@@ -223,11 +243,11 @@ class Settler:
     def _finish(self, call: Call, failure: Failure, outcome: Outcome) -> None:
         def script() -> Script[None]:
             standing = yield from self._fence.enter()
-            if not (yield from claim(self._group, call, outcome, silent=not standing.is_read)) or not self._group.step:
+            if not (yield from claim(self._group, call, outcome, silent=not standing.is_read)) or self._lessee is None:
                 return
             end = steps.end_of(call, outcome, failure)
             if standing.is_read:
-                yield from steps.end(end, self._group.name, self._source)
+                yield from steps.end(end, self._group.name, self._source, (yield from steps.hold(call, self._lessee)))
             else:
                 yield from withhold(call.identity, end, standing)
 
@@ -236,9 +256,9 @@ class Settler:
             metrics.DEAD_LETTERS.labels(self._name, failure.failure_class.value).inc()
         metrics.EVENTS_HANDLED.labels(self._name, call.label, outcome.value).inc()
 
-    def _wait(self, call: Call, failure: Failure, tier: ToTier) -> Script[None]:
+    def _wait(self, call: Call, failure: Failure, tier: ToTier, lessee: Lessee) -> Script[None]:
         if (yield from self._fence.enter()).is_read:
-            yield from steps.wait(call, self._group.name, failure, call.hop.attempt, tier.due_ms)
+            yield from steps.wait(call, lessee, reason=failure.reason, detail=failure.detail, due_ms=tier.due_ms)
 
     def _write(self, call: Call, script: Script[None]) -> None:
         """Also when the partition was revoked meanwhile: the outcome of a dead letter in the log belongs to it."""
@@ -247,6 +267,9 @@ class Settler:
         try:
             with self._pool.connection() as connection:
                 run(connection, script)
+        except Fenced as error:
+            self._lost(call)
+            raise NotNow from error
         except (psycopg.Error, PoolTimeout) as error:
             if not is_away(error):
                 log.error("outcome refused", record=str(call.record), error=str(error))

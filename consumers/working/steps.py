@@ -1,25 +1,67 @@
 """A group's part of a run: its step's status, and the event when the run ends (design section 8)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.transaction import NotNow
 from offsetzero.producers import outbox
 from offsetzero.producers.records import Attributes
 from offsetzero.retry.failures import Failure
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
 from offsetzero.store import runs
+from offsetzero.store.leases import UNLEASED, NotOurs, Owner, Request, Stay
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script
 from offsetzero.store.withheld import StepEnd
 
 
-def start(call: Call, step: str) -> Script[bool]:
-    """Show the step as running; False when the run was cancelled."""
+@dataclass(frozen=True, slots=True)
+class Lessee:
+    """A member that works on a step of runs, as it leases it.
+
+    Attributes:
+        step: the name of the step, which is the group's.
+        group: the consumer group, as Kafka knows it.
+        sessions: the name of its connections to the database.
+        seconds: for which one attempt may take.
+    """
+
+    step: str
+    group: str
+    sessions: str
+    seconds: float
+
+
+def start(call: Call, lessee: Lessee) -> Script[bool]:
+    """Show the step as running, and lease it for the record; False when the run was cancelled.
+
+    Raises:
+        NotNow: another member reads the partition by now, and this one will soon be told.
+    """
     if call.run_id is None:
         return True
-    return (yield from runs.start_step(call.run_id, step, call.hop.attempt))
+    record, owned = call.record, call.record.owned
+    request = Request(
+        Owner(lessee.group, owned.member, lessee.sessions) if owned.member else None,
+        lessee.seconds,
+        Stay(lessee.group, owned.topic, owned.partition, owned.name),
+    )
+    try:
+        fence = yield from runs.start_step(call.run_id, lessee.step, call.hop.attempt, request)
+    except NotOurs as error:
+        raise NotNow from error
+    record.fence = fence if fence is not None else UNLEASED
+    return fence is not None
+
+
+def hold(call: Call, lessee: Lessee) -> Script[int]:
+    """The fence of the record's lease; it is leased if it was not, or has been taken away."""
+    if call.run_id is not None and call.record.fence is None:
+        yield from start(call, lessee)
+    return call.record.fence or UNLEASED
 
 
 def end_of(
@@ -43,18 +85,22 @@ def end_of(
     )
 
 
-def end(step_end: StepEnd | None, step: str, source: str) -> Script[None]:
-    """End the step; when it was the last one, the run is over, and an event says so."""
+def end(step_end: StepEnd | None, step: str, source: str, fence: int = UNLEASED) -> Script[None]:
+    """End the step; when it was the last one, the run is over, and an event says so.
+
+    Raises:
+        Fenced: the lease is another's by now.
+    """
     if step_end is None:
         return
     run_id, outcome = step_end.run_id, step_end.outcome
     reason, detail = step_end.reason or "", step_end.detail or ""
     if outcome is Outcome.CANCELLED:
-        over = yield from runs.cancel_step(run_id, step, reason=reason, detail=detail)
+        over = yield from runs.cancel_step(run_id, step, reason=reason, detail=detail, fence=fence)
     elif outcome in (Outcome.FAILED, Outcome.DEAD_LETTERED):
-        over = yield from runs.fail_step(run_id, step, reason=reason, detail=detail)
+        over = yield from runs.fail_step(run_id, step, reason=reason, detail=detail, fence=fence)
     else:
-        over = yield from runs.succeed_step(run_id, step, warning=step_end.warning)
+        over = yield from runs.succeed_step(run_id, step, warning=step_end.warning, fence=fence)
     if over is not None:
         told: Attributes = {
             "source": source,
@@ -64,12 +110,26 @@ def end(step_end: StepEnd | None, step: str, source: str) -> Script[None]:
         yield from outbox.record(_event(over), **told)
 
 
-def wait(call: Call, step: str, failure: Failure, attempt: int, due_ms: int) -> Script[None]:
-    """The step waits in a retry tier for its next attempt."""
+def wait(call: Call, lessee: Lessee, *, reason: str, detail: str, due_ms: int | None) -> Script[None]:
+    """The step waits for its next attempt, or for a provider; what waits is not leased.
+
+    Args:
+        due_ms: when the next attempt may start (milliseconds since 1970); None when that is not known.
+
+    Raises:
+        Fenced: the lease is another's by now.
+        NotNow: as `start`.
+    """
     if call.run_id is not None:
-        due = datetime.fromtimestamp(due_ms / 1000, UTC)
+        due = datetime.fromtimestamp(due_ms / 1000, UTC) if due_ms is not None else None
         yield from runs.wait_step(
-            call.run_id, step, attempt=attempt, reason=failure.reason, detail=failure.detail, due=due
+            call.run_id,
+            lessee.step,
+            attempt=call.hop.attempt,
+            reason=reason,
+            detail=detail,
+            due=due,
+            fence=(yield from hold(call, lessee)),
         )
 
 

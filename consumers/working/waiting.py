@@ -8,16 +8,17 @@ from offsetzero.clock import Clock
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.resources import Spawn
+from offsetzero.consumers.working import steps
 from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.standing import Fence
+from offsetzero.consumers.working.steps import Lessee
 from offsetzero.retry.breaker import Caller
 from offsetzero.retry.keeper import Keeper
 from offsetzero.retry.protection import Limits, Wait
 from offsetzero.retry.provider_calls import ProviderCall
 from offsetzero.retry.provider_stores import OwnStore, SharedStore
 from offsetzero.settings import ProviderSettings
-from offsetzero.store import runs
 from offsetzero.store.database import Pool
 from offsetzero.store.script import run
 
@@ -38,6 +39,7 @@ class Waiting:
         spawn: makes the thread that asks for all.
         crashed: told of an error that no rule explains.
         fence: what its transactions have besides.
+        lessee: as its group's step of runs is leased; None for a group that is no step.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class Waiting:
         spawn: Spawn,
         crashed: Callable[[BaseException], None],
         fence: Fence | None = None,
+        lessee: Lessee | None = None,
     ) -> None:
         self._group = group
         self._fence = fence or Fence()
+        self._lessee = lessee
         self._settings = settings
         self._pool = pool
         store = SharedStore(pool) if pool is not None else OwnStore(clock)
@@ -86,22 +90,12 @@ class Waiting:
 
     def show(self, call: Call) -> Ending:
         """Have the group's step of the run say that it waits, and why; what the database takes now."""
-        if self._pool is not None and self._group.step and call.run_id is not None:
+        if self._pool is not None and self._lessee is not None and call.run_id is not None:
             said = f"{call.record.provider} cannot be called now; it is tried again, and no attempt is counted."
             try:
                 with self._pool.connection() as connection:
                     if run(connection, self._fence.enter()).is_read:
-                        run(
-                            connection,
-                            runs.wait_step(
-                                call.run_id,
-                                self._group.name,
-                                attempt=call.hop.attempt,
-                                reason=REASON,
-                                detail=said,
-                                due=None,
-                            ),
-                        )
+                        run(connection, steps.wait(call, self._lessee, reason=REASON, detail=said, due_ms=None))
             except Exception as error:  # whatever it is: the record waits all the same
                 log.debug("a run does not show that it waits", run_id=str(call.run_id), error=str(error))
         return Ending.AGAIN

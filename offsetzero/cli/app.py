@@ -38,6 +38,7 @@ _MAP = {
     "schedules": _Entry(
         "schedules:app", "What is done again and again: list, add, show, pause, resume, run, remove", _RUN
     ),
+    "sweeper": _Entry("serve:sweeper", "Have steps of runs begun again whose process is gone", _RUN),
     "outbox": _Entry("outbox:app", "Outbox rows that cannot be published: list, show, retry, discard", _RUN),
     "migrate": _Entry("serve:migrate", "Bring the database to this version's tables", _RUN),
     "keys": _Entry("keys:app", "API keys of tenants: create, list, revoke", _RUN),

@@ -1,4 +1,4 @@
-"""`offsetzero api`, `relay`, `scheduler` and `migrate`: the processes that are no consumer groups."""
+"""`offsetzero api`, `relay`, `scheduler`, `sweeper` and `migrate`: the processes that are no consumer groups."""
 
 import signal
 import socket
@@ -82,6 +82,23 @@ def scheduler() -> None:
     from offsetzero.producers.schedules.scheduler import Scheduler
 
     process = Scheduler(settings)
+    serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
+    process.run(stop)
+
+
+def sweeper() -> None:
+    """Have steps of runs begun again whose process is gone, or does not end them, until SIGTERM or Ctrl-C.
+
+    As many may run as you like: one acts at a time. Serves /metrics, /healthz and /readyz.
+    """
+    settings = load(needs=frozenset({"database", "kafka"}))
+    logs.configure(process="sweeper", form=settings.log_format, level=settings.log_level)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    from offsetzero.consumers.sweeping.sweeper import Sweeper
+
+    process = Sweeper(settings)
     serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
     process.run(stop)
 

@@ -30,7 +30,7 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON line when ready.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove all data of the folder first.")] = False,
 ) -> None:
-    """Run Kafka, PostgreSQL, the API, the relay, the scheduler and the groups on this machine until Ctrl-C.
+    """Run Kafka, PostgreSQL, API, relay, scheduler, sweeper and groups on this machine until Ctrl-C.
 
     Data stay in the folder and are there again at the next start. Other commands, in other terminals, find the
     servers by themselves. Servers that the environment names are used instead of embedded ones.

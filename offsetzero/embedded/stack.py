@@ -26,7 +26,7 @@ GROUPS = ("indexer", "summariser", "notifier", "ledger", "usage")
 
 
 class Stack:
-    """Kafka, PostgreSQL, api, relay, scheduler and groups on this machine.
+    """Kafka, PostgreSQL, api, relay, scheduler, sweeper and groups on this machine.
 
     Servers that the environment names (`OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS`, `OFFSETZERO_DATABASE_URL`) are used
     instead of embedded ones.
@@ -210,7 +210,7 @@ class Stack:
     def _plan(self) -> list[Process]:
         loopback = {PREFIX + "API__HOST": ports.HOST, PREFIX + "METRICS_HOST": ports.HOST}
 
-        relay, scheduler, *others = ports.free(2 + len(GROUPS))
+        relay, scheduler, sweeper, *others = ports.free(3 + len(GROUPS))
         by_group = dict(zip(GROUPS, others, strict=True))
         usage_url = json.dumps([f"http://{ports.HOST}:{by_group['usage']}"])
 
@@ -234,6 +234,7 @@ class Stack:
             process("api", ("api",), self._api_port),
             process("relay", ("relay",), relay),
             process("scheduler", ("scheduler",), scheduler),
+            process("sweeper", ("sweeper",), sweeper),
         ]
         for name, port in by_group.items():
             lag = f'{next(iter(LAG_RECORDS.describe())).name}{{group="{name}"'  # there is one for each partition it has

@@ -30,6 +30,7 @@ INDEXES = {
     "ix_processed_events_not_applied": "processed_events (group_name, generation)"
     " WHERE outcome IN ('failed', 'dead-lettered')",
     "ix_documents_tenant_id_id": "documents (tenant_id, id) WHERE deleted_at IS NULL",
+    "ix_run_steps_deadline": "run_steps (deadline) WHERE deadline IS NOT NULL",
 }
 """Indexes of tables that are large and written to all the time: made beside the writers, after the migrations."""
 

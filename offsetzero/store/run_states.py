@@ -47,6 +47,8 @@ _REDRIVEN = "an operator sends its dead letter again, or has a generation read t
 _RUN_OPEN = (RunStatus.QUEUED, RunStatus.RUNNING)
 _STEP_OPEN = (StepStatus.QUEUED, StepStatus.RUNNING, StepStatus.WAITING)
 
+RESCUED = Change((StepStatus.RUNNING,), StepStatus.QUEUED, "its process is gone, or past the time that it may take")
+
 RUN_CHANGES = (
     Change((RunStatus.QUEUED,), RunStatus.RUNNING, "a step begins"),
     Change(_RUN_OPEN, RunStatus.SUCCEEDED, "the last required step has ended, and all went well"),
@@ -61,10 +63,11 @@ STEP_CHANGES = (
     Change(_STEP_OPEN, StepStatus.FAILED, "it cannot succeed, or the last attempt failed"),
     Change(_STEP_OPEN, StepStatus.CANCELLED, "the run is cancelled"),
     Change((StepStatus.FAILED,), StepStatus.QUEUED, _REDRIVEN),
+    RESCUED,
 )
 
 _BEFORE_RUN = {change.after: change.before for change in RUN_CHANGES}
-_BEFORE_STEP = {change.after: change.before for change in STEP_CHANGES}
+_BEFORE_STEP = {change.after: change.before for change in STEP_CHANGES if change is not RESCUED}
 
 
 def before_run(after: RunStatus) -> list[str]:
@@ -73,7 +76,7 @@ def before_run(after: RunStatus) -> list[str]:
 
 
 def before_step(after: StepStatus) -> list[str]:
-    """As `before_run`, of a step."""
+    """As `before_run`, of a step; without `RESCUED`, which is the sweeper's."""
     return [status.value for status in _BEFORE_STEP[after]]
 
 

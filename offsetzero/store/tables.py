@@ -126,8 +126,12 @@ run_steps = Table(
     Column("estimated_tokens", BigInteger),  # of these, those that no provider has told
     Column("parts", Integer),
     Column("parts_done", Integer),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),  # of its last lease: see store/leases.py
+    Column("owner", Text),  # who has the lease, while the step is running
+    Column("deadline", _Time),  # when it must have ended, while it is running
     PrimaryKeyConstraint("run_id", "step"),
     CheckConstraint("status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')", name="status"),
+    Index("ix_run_steps_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL")),
 )
 
 # What was answered to POST requests that named an `Idempotency-Key`, for 24 hours; one at work has no row, but a lock.

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from offsetzero.store import runs
+from offsetzero.store.leases import UNLEASED
 from offsetzero.store.runs import RunEnd
 from offsetzero.store.script import Script, run
 
@@ -41,7 +42,7 @@ def _steps(connection: Connection, run_id: UUID) -> dict[str, str]:
 
 
 def test_a_run_succeeds_when_its_last_step_does(connection: Connection, run_id: UUID) -> None:
-    assert run(connection, runs.start_step(run_id, "one", 1)) is True
+    assert run(connection, runs.start_step(run_id, "one", 1)) == 1
     assert _status(connection, run_id) == "running"
     assert run(connection, runs.succeed_step(run_id, "one")) is None
     end = run(connection, runs.succeed_step(run_id, "two", warning="no text"))
@@ -96,7 +97,7 @@ def test_what_has_ended_does_not_change(connection: Connection, run_id: UUID, la
     run(connection, runs.succeed_step(run_id, "one"))
     run(connection, runs.succeed_step(run_id, "two"))
     before = connection.execute("SELECT * FROM run_steps ORDER BY step").fetchall()
-    assert run(connection, late(run_id)) in (None, True)
+    assert run(connection, late(run_id)) in (None, UNLEASED)
     assert connection.execute("SELECT * FROM run_steps ORDER BY step").fetchall() == before
     assert _status(connection, run_id) == "succeeded"
 
@@ -104,7 +105,7 @@ def test_what_has_ended_does_not_change(connection: Connection, run_id: UUID, la
 def test_a_cancelled_run_takes_no_more_work(connection: Connection, run_id: UUID) -> None:
     """term-llm#918: a late success overwrote the cancellation."""
     connection.execute("UPDATE runs SET status = 'cancelled' WHERE id = %s", (run_id,))
-    assert run(connection, runs.start_step(run_id, "one", 1)) is False
+    assert run(connection, runs.start_step(run_id, "one", 1)) is None
     assert run(connection, runs.succeed_step(run_id, "one")) is None
     assert run(connection, runs.fail_step(run_id, "two", reason="x", detail="")) is None
     assert _steps(connection, run_id) == {"one": "queued", "two": "queued"}
@@ -121,7 +122,7 @@ def test_a_later_subscribers_step_holds_nothing_up(connection: Connection, run_i
 
 def test_an_event_of_no_run_changes_nothing(connection: Connection) -> None:
     nowhere = uuid4()
-    assert run(connection, runs.start_step(nowhere, "one", 1)) is True
+    assert run(connection, runs.start_step(nowhere, "one", 1)) == UNLEASED
     run(connection, runs.wait_step(nowhere, "one", attempt=1, reason="x", detail="", due=None))
     assert run(connection, runs.succeed_step(nowhere, "one")) is None
     assert run(connection, runs.fail_step(nowhere, "one", reason="x", detail="")) is None
@@ -174,6 +175,6 @@ def test_a_run_that_failed_is_not_cancelled_by_another_step(connection: Connecti
 
 def test_the_steps_of_a_cancelled_run_end_one_by_one(connection: Connection, run_id: UUID) -> None:
     connection.execute("UPDATE runs SET status = 'cancelled' WHERE id = %s", (run_id,))
-    assert run(connection, runs.start_step(run_id, "one", 1)) is False
+    assert run(connection, runs.start_step(run_id, "one", 1)) is None
     assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
     assert _steps(connection, run_id) == {"one": "cancelled", "two": "queued"}

@@ -35,6 +35,24 @@ def test_it_is_given_up_only_while_it_is_at_work_and_for_long_enough() -> None:
         at_work.enter(None)
 
 
+def test_all_the_work_on_a_record_may_have_a_limit_of_its_own() -> None:
+    clock = ManualClock()
+    at_work = AtWork(clock)
+    at_work.begin(clock.monotonic())
+    clock.advance(0.6)
+    assert not at_work.take(0.5, whole=True), "it is between two functions: the next look has it, if there is another"
+    at_work.enter(None)
+    clock.advance(0.3)
+    assert not at_work.take(1.0, whole=True)
+    assert not at_work.take(0.5), "the function itself has just begun"
+    at_work.leave()
+    at_work.begin(clock.monotonic())
+    at_work.enter(None)
+    assert not at_work.take(0.5, whole=True), "this is the next record"
+    clock.advance(0.5)
+    assert at_work.take(0.5, whole=True)
+
+
 def test_one_of_the_two_wins_whatever_the_moment() -> None:
     won: Counter[str] = Counter()
     for _ in range(3000):

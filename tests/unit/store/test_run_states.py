@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetzero.store.run_states import (
+    RESCUED,
     RUN_CHANGES,
     STEP_CHANGES,
     Change,
@@ -31,12 +32,13 @@ def test_a_terminal_status_is_left_by_a_redrive_only(changes: Iterable[Change[An
     assert {pair for pair in pairs if pair[0] in ENDS} == {("failed", "queued")}
     opened = {status.value for status in statuses} - ENDS
     assert {pair for pair in product(opened, ENDS) if pair not in pairs} == set(), "all that is open can end"
-    assert len({change.after for change in changes}) == len(tuple(changes)), "a status is reached in one row"
+    rows = [change for change in changes if change is not RESCUED]
+    assert len({change.after for change in rows}) == len(rows), "a status is reached in one row, but by the sweeper"
 
 
 def test_statements_compare_with_the_table() -> None:
     assert before_run(RunStatus.CANCELLED) == ["queued", "running"]
-    assert before_step(StepStatus.QUEUED) == ["failed"]
+    assert before_step(StepStatus.QUEUED) == ["failed"], "what runs is not begun again by an operator's redrive"
 
 
 def test_the_page_has_the_table() -> None:
