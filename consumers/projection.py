@@ -203,16 +203,22 @@ def _index_now(connection: Connection, extra: Extra | None) -> None:
 
 
 def _is_empty(connection: Connection, generation: Generation) -> bool:
-    """Whether nothing has come to it yet, so that it is what any settings would have made. Nothing comes until the
+    """Whether nothing has come to it yet, so that it is what any settings would have made. Then nothing comes until the
     transaction ends."""
+    if _has_rows(connection, generation):
+        return False  # nobody waits for this
     run(connection, generations.hold_pointer(generation.group))
+    return not _has_rows(connection, generation)
+
+
+def _has_rows(connection: Connection, generation: Generation) -> bool:
     found = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(quote_ident(%s)) AND relkind IN ('r', 'p')",
         (generation.schema,),
     ).fetchall()
-    full = sql.SQL("SELECT EXISTS (SELECT FROM {})")
-    return not any(
-        connection.execute(full.format(sql.Identifier(generation.schema, table))).fetchone() == (True,)
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {})")
+    return any(
+        connection.execute(query.format(sql.Identifier(generation.schema, table))).fetchone() == (True,)
         for (table,) in found
     )
 

@@ -23,9 +23,9 @@ AT = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 class Desk:
     """Hands events to the functions of a group, as the runtime does."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, schema: str = "indexer_g1") -> None:
         self.settings = settings
-        self.pool = pool(settings, 5, schema="indexer_g1")
+        self.pool = pool(settings, 5, schema=schema)
 
     def context(self, event_id: str = "1", *, run_id: UUID | None = None, generation: int = 1) -> Context:
         given = Given(

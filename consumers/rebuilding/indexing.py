@@ -14,6 +14,12 @@ def refuse_another(settings: Settings, group: ConsumerGroup, found: Known) -> No
     projection.refuse_another(group.name, found, _extra(settings, group))
 
 
+def differs(settings: Settings, group: ConsumerGroup, found: Known) -> bool:
+    """Whether a generation was made with other settings: its members must be started anew with these."""
+    extra = _extra(settings, group)
+    return (found.made_with or None) != (extra.made_with if extra is not None else None)
+
+
 def make(settings: Settings, group: ConsumerGroup, generation: Generation) -> list[str]:
     """Make the indexes that come when a generation has read the log, where it lacks them; its members go on.
 

@@ -155,6 +155,8 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
                 return
             one.switch(plan, generation, members, wish.who, wish.why, accept=wish.accept)
             one.hand_over(old, members)
+            if indexing.differs(config, one.group, plan.read):
+                _say(f"Members that have the settings of before end with an error: start {one.name} with the new ones.")
     except WouldLose as error:
         _list(error)
         raise typer.Exit(EXIT_REFUSED) from None

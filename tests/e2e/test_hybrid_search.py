@@ -14,13 +14,14 @@ from vector_server import DIMENSIONS, Vectors
 
 from offsetzero.api.erasing import Eraser
 from offsetzero.consumers.groups import indexer
-from offsetzero.consumers.projection import open_generation
+from offsetzero.consumers.projection import make_tables, open_generation
 from offsetzero.errors import ConfigurationError
+from offsetzero.generation import Generation
 from offsetzero.retry.failures import ProviderDown, Transient
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import documents, embeddings, search, vectors
+from offsetzero.store import comparison, differences, documents, embeddings, search, vectors
 from offsetzero.store.database import session
 from offsetzero.store.documents import Document
 from offsetzero.store.embeddings import Model, Texts
@@ -132,6 +133,26 @@ def test_no_text_is_paid_for_twice(desk: Desk, server: Vectors) -> None:
     assert server.texts == [CAR, CAR]
     assert desk.rows("SELECT count(*) FROM chunk_vectors") == desk.rows("SELECT count(*) FROM embeddings") == [(3,)]
     assert {hit.document_id for hit in hybrid(desk, "vehicle").hits} == {event.document_id, second}
+
+
+def test_a_generation_that_is_made_anew_pays_for_nothing_and_is_the_same(desk: Desk, server: Vectors) -> None:
+    projection = indexer.group.projection
+    assert projection is not None
+    with session(desk.settings, "test") as connection, connection.transaction():
+        make_tables(connection, Generation("indexer", 2), projection, projection.by_settings(desk.settings))
+    anew = Desk(desk.settings, "indexer_g2")
+    for text in (CAR, DOCTOR):
+        event = desk.document(text.encode(), "a.txt", "text/plain")
+        desk.index(event)
+        anew.index(event)
+    assert server.texts == [CAR, DOCTOR]
+    schemas = "indexer_g1", "indexer_g2"
+    with session(desk.settings, "test") as connection:
+        tables = [run(connection, comparison.tables(schema)) for schema in schemas]
+        found = {one.table: differences.summary(connection, one, *schemas) for one in comparison.compare(*tables)}
+    assert found["chunk_vectors"] == (0, 0, 0, 2)
+    assert not any(one.differs for one in found.values())
+    anew.pool.close()
 
 
 def test_what_came_before_a_failure_is_kept(desk: Desk, server: Vectors) -> None:
