@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from psycopg_pool import ConnectionPool
 
+from offsetzero import logs
 from offsetzero.errors import ConfigurationError
 from offsetzero.logs import Logger
 from offsetzero.retry.provider_calls import ProviderCall
@@ -14,7 +15,6 @@ from offsetzero.schemas.metadata import Metadata, span_of
 from offsetzero.settings import Settings
 from offsetzero.tracing import Span
 
-RUN_ID = "X-Run-Id"
 MAX_PROVIDER = 100
 """Characters of a provider's name."""
 
@@ -155,7 +155,7 @@ class Context:
         """Headers for calls of other systems: `traceparent` and `tracestate` where the event is of a trace, and the
         run's id as `X-Run-Id`."""
         span, run_id = self.handled.span, self.meta.run_id
-        return (span.headers() if span is not None else {}) | ({RUN_ID: run_id} if run_id else {})
+        return (span.headers() if span is not None else {}) | ({logs.RUN_ID: run_id} if run_id else {})
 
     @property
     def log(self) -> Logger:

@@ -17,6 +17,9 @@ from offsetzero.tracing import Span
 
 Logger = structlog.stdlib.BoundLogger
 
+RUN_ID = "X-Run-Id"
+"""The header that tells other systems of which run a call is."""
+
 
 class Subject(Protocol):
     """What is being worked on; asked only when a line is logged, or something is sent."""
@@ -39,6 +42,15 @@ def span() -> Span | None:
     """The span of what this thread or task works on."""
     subject = SUBJECT.get()
     return subject.span if subject is not None else None
+
+
+def trace_headers() -> dict[str, str]:
+    """Headers for calls of other systems, of what this thread or task works on: its trace, and its run."""
+    subject = SUBJECT.get()
+    if subject is None:
+        return {}
+    span, run_id = subject.span, subject.log_fields().get("run_id")
+    return (span.headers() if span is not None else {}) | ({RUN_ID: str(run_id)} if run_id else {})
 
 
 def configure(*, process: str, form: Literal["auto", "json", "text"] = "auto", level: str = "INFO") -> None:

@@ -1,5 +1,7 @@
 """Calls of an OpenAI-compatible endpoint, by plain HTTP: one JSON body there, one back, each part of it in its time.
 
+Each bears the trace and the run of the work that it is for (`offsetzero.logs.trace_headers`).
+
 What goes wrong is told as a class of the taxonomy: every silence, drip and broken answer is `Transient`, a status what
 `offsetzero.retry.classify.of_status` makes of it. Which times, and why: docs/providers.md.
 """
@@ -15,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from offsetzero import logs
 from offsetzero.retry.failures import Transient
 from offsetzero.settings import EndpointSettings
 
@@ -71,7 +74,6 @@ class ModelEndpoint:
         body: Mapping[str, Any],
         *,
         idempotency_key: str,
-        headers: Mapping[str, str] | None = None,
         sent: Callable[[], None] = lambda: None,
         max_answer: int = MAX_ANSWER,
     ) -> dict[str, Any]:
@@ -81,7 +83,6 @@ class ModelEndpoint:
             path: after the base URL: `chat/completions`.
             body: becomes JSON.
             idempotency_key: sent as `Idempotency-Key`: endpoints that know it bill a repeated call once.
-            headers: sent, too: those of `Context.trace_headers`.
             sent: called once the endpoint has been given the whole of it: from then on it may have to be paid for.
             max_answer: bytes of the answer that are read.
 
@@ -94,7 +95,7 @@ class ModelEndpoint:
             Transient: `provider-timeout` when opening one, giving it the request, waiting for the next piece of the
                 answer, or all of it took too long; `provider-answer` for an answer that is too large, or no object.
         """
-        headers = {**(headers or {}), "Idempotency-Key": idempotency_key}
+        headers = {**logs.trace_headers(), "Idempotency-Key": idempotency_key}
         try:
             async with asyncio.timeout(self._settings.total_timeout):
                 data = await self._exchange(path, body, headers, sent, max_answer)

@@ -164,8 +164,9 @@ class Call:
 
     @property
     def log(self) -> Logger:
-        """The logger of the group's handlers."""
-        return logs.get(f"offsetzero.groups.{self.group}")
+        """The logger of the group's handlers; in a call of many it brings what the line is about."""
+        logger = logs.get(f"offsetzero.groups.{self.group}")
+        return logger if logs.SUBJECT.get() is self else logger.bind(**self.log_fields())
 
     def cause_of(self, given: Mapping[str, Any], source: str) -> dict[str, Any]:
         """The attributes of an event that its handler publishes, as for `Publisher.publish`.

@@ -81,7 +81,7 @@ class Work:
         self.span = span
 
     def log_fields(self) -> dict[str, object]:
-        return {}
+        return {"run_id": "r-1"}
 
 
 def test_an_event_is_of_the_trace_of_the_work_that_makes_it() -> None:
@@ -135,6 +135,9 @@ def test_calls_of_other_systems_bear_the_trace_and_the_run() -> None:
         meta = Metadata(id="1", source="/", type="t", **more)
         return Context(Given(meta, Source("d", 0, 0, b"", 0), 1, "k", logs.get("t")), Settings(), None).trace_headers
 
-    assert headers() == {}
+    assert headers() == {} == logs.trace_headers()
+    token = logs.SUBJECT.set(Work(Span(TRACE, SPAN, "01")))
+    assert logs.trace_headers() == {"X-Run-Id": "r-1", "traceparent": PARENT}
+    logs.SUBJECT.reset(token)
     assert headers(run_id="r-1") == {"X-Run-Id": "r-1"}
     assert headers(run_id="r-1", traceparent=PARENT) == {"X-Run-Id": "r-1", "traceparent": PARENT}

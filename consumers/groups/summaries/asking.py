@@ -81,7 +81,6 @@ class Asking:
                     self._asked.model,
                     question,
                     idempotency_key=self._key(question),
-                    headers=self._ctx.trace_headers,
                     used=used,
                 )
         except BaseException:

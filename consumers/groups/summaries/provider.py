@@ -1,6 +1,5 @@
 """One question to an OpenAI-compatible endpoint (`POST …/chat/completions`), and what it has cost."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,15 +42,7 @@ class Used:
         self.input_tokens = self.output_tokens = self.estimated = 0
 
 
-async def ask(
-    endpoint: ModelEndpoint,
-    model: str,
-    question: Question,
-    *,
-    idempotency_key: str,
-    used: Used,
-    headers: Mapping[str, str] | None = None,
-) -> Answer:
+async def ask(endpoint: ModelEndpoint, model: str, question: Question, *, idempotency_key: str, used: Used) -> Answer:
     """Ask once.
 
     Args:
@@ -59,7 +50,6 @@ async def ask(
         model: as the endpoint names it.
         question: what.
         idempotency_key: sent as `Idempotency-Key`: endpoints that know it bill a repeated call once.
-        headers: sent, too.
         used: has the tokens when this ends, however it ends, by a cancellation too.
 
     Raises:
@@ -72,7 +62,6 @@ async def ask(
             "chat/completions",
             {"model": model, "messages": messages},
             idempotency_key=idempotency_key,
-            headers=headers,
             sent=lambda: used.expect(question),
         )
     except httpx.HTTPStatusError:

@@ -3,7 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from offsetzero import logs
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.record import OwnedPartition, Record
@@ -110,3 +112,33 @@ def test_a_content_type_that_breaks_the_parser_is_poison() -> None:
     call = reader().read(odd)
     assert call.failure is not None
     assert call.failure.failure_class is FailureClass.POISON
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_each_handling_is_a_span_of_its_own_in_the_trace_of_its_event() -> None:
+    traced = record(Codec().encode(DELETED), "document.deleted")
+    traced = with_headers(traced, [*traced.headers, ("traceparent", PARENT.encode()), ("ce_runid", b"r-1")])
+    first, second = reader().read(traced), reader().read(traced)
+    assert first.span is not None
+    assert second.span is not None
+    assert first.span is first.span
+    assert {first.span.trace_id, second.span.trace_id} == {PARENT[3:35]}
+    assert len({first.span.span_id, second.span.span_id, PARENT[36:52]}) == 3
+    assert first.cause_of({}, "/s")["traceparent"] == first.span.parent
+    assert first.cause_of({"traceparent": "mine"}, "/s")["traceparent"] == "mine"
+    assert reader().read(record(Codec().encode(DELETED), "document.deleted")).span is None
+
+
+def test_a_line_about_one_of_many_says_which() -> None:
+    """A batch handler has no one event that it works on: its lines had neither run nor event."""
+    call = reader().read(record(Codec().encode(DELETED), "document.deleted"))
+    with capture_logs() as lines:
+        call.log.info("one of many")
+        token = logs.SUBJECT.set(call)
+        call.log.info("alone")
+        logs.SUBJECT.reset(token)
+    many, alone = lines
+    assert (many["group"], many["event_id"], many["attempt"]) == ("audit", "1", 1)
+    assert "event_id" not in alone, "the logger of the process adds that"
