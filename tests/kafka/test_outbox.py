@@ -79,7 +79,6 @@ def test_the_same_in_asyncio(url: str, connection: psycopg.Connection) -> None:
 
 def test_the_same_in_asyncio_with_sqlalchemy(url: str, connection: psycopg.Connection) -> None:
     """SQLAlchemy's asyncio needs greenlet, which a service brings that uses it."""
-    pytest.importorskip("greenlet")
     from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
     async def write() -> list[UUID]:
