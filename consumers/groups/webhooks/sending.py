@@ -9,12 +9,15 @@ from importlib.metadata import version
 
 import httpx
 
+from offsetzero import logs
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.groups.webhooks import signing, targets
 from offsetzero.retry.classify import of_status
 from offsetzero.settings import WebhookSettings
 
 GONE = 410
+
+log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ async def _attempt(url: str, signed: Mapping[str, str], body: str, settings: Web
             target = await targets.resolve(url, allow_private=settings.allow_private_targets)
             return await _post(target, signed, body, settings)
     except targets.TargetRefused as error:
+        if error.hint:
+            log.info("webhook refused", why=str(error), next=error.hint)
         return Attempt(error=str(error), refused=True)
     except TimeoutError:
         return Attempt(error=f"no answer within {settings.total_timeout:g} s")

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Query, Response
 
+from offsetzero import logs
 from offsetzero.api import idempotency
 from offsetzero.api.described import errors
 from offsetzero.api.idempotency import MayRepeat, answer_of
@@ -33,6 +34,7 @@ from offsetzero.store.webhooks import Subscription
 
 T = TypeVar("T")
 router = APIRouter(tags=["webhooks"])
+log = logs.get(__name__)
 
 MOST = 20
 """Subscriptions of one tenant."""
@@ -225,4 +227,6 @@ def _check(url: str, services: Services) -> None:
     try:
         targets.check_url(url, allow_private=services.settings.webhooks.allow_private_targets)
     except targets.TargetRefused as error:
+        if error.hint:
+            log.info("webhook refused", why=str(error), next=error.hint)
         raise Problem(422, "url-refused", str(error)) from error
