@@ -73,7 +73,7 @@ def serve(answer: Callable[[Received], Reply] = lambda _received: Reply()) -> It
             except OSError:
                 return  # the client has gone
 
-        do_GET = do_POST = _handle
+        do_GET = do_POST = do_PUT = do_DELETE = _handle
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Quiet."""

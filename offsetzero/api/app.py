@@ -21,6 +21,7 @@ from offsetzero.store.objects import Objects
 
 MAX_JSON_BYTES = 64 * 1024
 _DATABASE_SECONDS = 5.0  # that a request waits for a connection before it is answered 503
+_WAITING = 2_000  # requests that wait for one: more than a process serves within that time; each may hold a megabyte
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -35,7 +36,13 @@ def create_app(settings: Settings) -> FastAPI:
         limits = TenantLimits(settings.api.requests_per_second, settings.api.burst)
         tries = TenantLimits(webhooks.TRIES_PER_SECOND, webhooks.TRIES_AT_ONCE)
         async with (
-            async_pool(settings, settings.api.pool_size, name="offsetzero-api", timeout=_DATABASE_SECONDS) as pool,
+            async_pool(
+                settings,
+                settings.api.pool_size,
+                name="offsetzero-api",
+                timeout=_DATABASE_SECONDS,
+                waiting=_WAITING,
+            ) as pool,
             RunFeeds(pool, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
             Meanings(settings).running() as meanings,
         ):

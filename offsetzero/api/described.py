@@ -49,11 +49,12 @@ CODES: dict[str, tuple[int, str]] = {
     "internal-error": (500, "the request failed; the error is in the API's log, with this x-request-id"),
     "catalogue-unavailable": (503, "the group catalogue has never run: `offsetzero groups run catalogue` starts it"),
     "database-unavailable": (503, "the database does not answer; try again"),
+    "overloaded": (503, "more requests wait than are answered in time; try again"),
     "not-ready": (503, "the database cannot be used: OperationalError"),
     "usage-unavailable": (503, "the group usage does not answer; it may be starting: try again"),
     "object-store-unavailable": (503, "the document could not be stored"),
 }
-_EVERYWHERE = ("key-needed", "key-unknown", "too-many-requests", "internal-error", "database-unavailable")
+_EVERYWHERE = ("key-needed", "key-unknown", "too-many-requests", "internal-error", "database-unavailable", "overloaded")
 
 
 class Problem(BaseModel):

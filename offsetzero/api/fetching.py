@@ -4,7 +4,6 @@ It is fetched, counted and hashed as an upload is, and kept where uploads are: w
 afterwards changes nothing.
 """
 
-import asyncio
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -78,7 +77,7 @@ async def fetch(services: Services, tenant_id: str, named: ObjectRequest) -> Asy
         try:
             if not services.objects.key(named.uri).startswith(f"incoming/{tenant_id}/"):
                 raise ObjectMissing(named.uri)
-            await asyncio.to_thread(services.objects.download, named.uri, hashed, limit)
+            await services.objects.fetch(named.uri, hashed, limit)
         except ObjectMissing as error:
             detail = f"there is no such object; yours are below {services.objects.uri(f'incoming/{tenant_id}/')}"
             raise Problem(422, "object-missing", detail) from error

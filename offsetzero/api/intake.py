@@ -1,5 +1,6 @@
 """Take in a document: object first, then document, run and event in one transaction; and take it out again."""
 
+from contextlib import nullcontext
 from uuid import UUID
 
 import obstore.exceptions
@@ -70,7 +71,8 @@ async def take_in(
             return _answer(before, is_new=False)
         return await _again(connection, once, before, upload, lane, force=force)
 
-    return await once.do(payload, work)
+    async with nullcontext() if stays else once.services.storing():
+        return await once.do(payload, work)
 
 
 async def reindex(once: Once, document_id: UUID, *, lane: Lane = Lane.NORMAL) -> Response:
@@ -100,7 +102,7 @@ async def take_out(services: Services, tenant_id: str, document_id: UUID) -> Non
         Problem: 404; 503, the object store does not remove the content.
     """
     erased = erasing.erase(tenant_id, document_id, services.clock.now(), source=services.settings.source)
-    async with services.pool.connection() as connection:
+    async with services.storing(), services.pool.connection() as connection:
         found = await arun(connection, erased)
         if found is None:
             raise not_found("document")

@@ -6,13 +6,17 @@ from http import HTTPStatus
 from typing import Any
 
 import psycopg
+import psycopg_pool
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from offsetzero import logs
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 log = logs.get(__name__)
 
@@ -89,12 +93,22 @@ def _gone(request: Request, _error: Exception) -> JSONResponse:
     return Problem(400, "incomplete-body", "the connection ended before the body was whole").response()
 
 
-def _framework(_request: Request, error: Exception) -> JSONResponse:
+def _framework(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - as registered
     phrase = HTTPStatus(error.status_code).phrase
     # 400 is how the framework answers bytes that it cannot even try to parse.
     code = {400: "malformed-body", 413: "too-large"}.get(error.status_code) or phrase.lower().replace(" ", "-")
-    return Problem(error.status_code, code, str(error.detail or phrase), headers=error.headers).response()
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return Problem(error.status_code, code, str(error.detail or phrase), headers=headers).response()
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of a path: the framework names those of the first route alone (RFC 9110 wants all)."""
+    routes = request.app.router.routes
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [method for method, scope in scopes.items() if any(r.matches(scope)[0] is Match.FULL for r in routes)]
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -116,6 +130,10 @@ def _says_json(request: Request) -> bool:
 
 
 def _database(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, psycopg_pool.TooManyRequests):
+        log.warning("too much is asked at once", path=request.url.path)
+        detail = "more requests wait than are answered in time; try again"
+        return Problem(503, "overloaded", detail, headers={"Retry-After": "1"}).response()
     log.error("database unavailable", path=request.url.path, error=str(error))
     headers = {"Retry-After": "5"}
     return Problem(503, "database-unavailable", "the database does not answer; try again", headers=headers).response()

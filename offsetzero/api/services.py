@@ -1,8 +1,9 @@
 """What requests work with, made once in `create_app`, and whose request it is."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Request
@@ -22,6 +23,7 @@ from offsetzero.store.tenants import Role
 
 T = TypeVar("T")
 _READS = ("GET", "HEAD")
+_TURN_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,32 @@ class Services:
     feeds: RunFeeds
     meanings: Meanings
     clock: Clock = SYSTEM
+    _turns: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        half = max(1, self.settings.api.pool_size // 2)
+        object.__setattr__(self, "_turns", asyncio.Semaphore(half))
+
+    @asynccontextmanager
+    async def storing(self) -> AsyncIterator[None]:
+        """Around a transaction that waits for the object store, before it takes its connection.
+
+        Such transactions have half of the connections at most: while the store stands still, all else goes on.
+
+        Raises:
+            Problem: 503, those before this one have not ended in 15 s.
+        """
+        try:
+            async with asyncio.timeout(_TURN_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            headers = {"Retry-After": "5"}
+            detail = "the object store takes long; try again"
+            raise Problem(503, "object-store-unavailable", detail, headers=headers) from error
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     async def run(self, script: Script[T]) -> T:
         """Run a script in a transaction of its own."""

@@ -1,5 +1,6 @@
 """`offsetzero api`, `relay`, `scheduler`, `sweeper` and `migrate`: the processes that are no consumer groups."""
 
+import resource
 import signal
 import socket
 import sys
@@ -14,6 +15,8 @@ from offsetzero.embedded import ports
 from offsetzero.settings import Settings, load
 
 SILENT_MS = 25_000  # a client that takes nothing for so long is dead; with a comment each 15 s it is found within 45 s
+
+_FILES = 65_536  # open files of the API: the usual limit, 1,024, is below what one tenant's streams may be
 
 
 def api(
@@ -35,6 +38,7 @@ def api(
     from offsetzero.api.app import create_app
     from offsetzero.api.server import Server
 
+    take_files(settings.api.streams)
     bound: Any = listener.getsockname()
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn ends in order, then raises the signal again for us: to end as asked is no failure.
@@ -129,6 +133,22 @@ def migrate() -> None:
 
     upgrade(settings.database_url.get_secret_value())
     typer.echo("The database is up to date.")
+
+
+def take_files(streams: int) -> None:
+    """Raise the limit of open files as far as this process may, for each connection is one; say when that is little.
+
+    Args:
+        streams: that a tenant may have.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most <= streams:
+        logs.get(__name__).warning(
+            "fewer files may be open than a tenant may have streams", files=most, streams=streams
+        )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -112,12 +112,22 @@ def committing(pool: Pool) -> Generator[Connection]:
 
 
 def async_pool(
-    settings: Settings, size: int, *, name: str = "offsetzero", timeout: float = 10.0, schema: str | None = None
+    settings: Settings,
+    size: int,
+    *,
+    name: str = "offsetzero",
+    timeout: float = 10.0,
+    schema: str | None = None,
+    waiting: int = 0,
 ) -> AsyncPool:
     """A pool for one asyncio loop; not open yet: use it as `async with async_pool(…) as pool`.
 
     It tries a connection before it hands it out, so that a request after a restart of PostgreSQL does
     not get a dead one.
+
+    Args:
+        size, name, timeout, schema: as those of `pool`.
+        waiting: how many may wait for a connection; one more has `psycopg_pool.TooManyRequests` at once. 0: any number.
     """
 
     async def check(connection: AsyncConnection) -> None:
@@ -141,6 +151,7 @@ def async_pool(
         max_size=size,
         name=name,
         timeout=timeout,
+        max_waiting=waiting,
         configure=configure if schema is not None else None,
         open=False,
     )

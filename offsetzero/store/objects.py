@@ -1,5 +1,7 @@
 """The object store: content of documents stays out of the log, events carry its URI (claim check)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from typing import IO, Any, Protocol
@@ -112,14 +114,18 @@ class Objects:
             ObjectMissing: it is not there, or not of this store.
             ObjectTooLarge: it is larger than the limit.
         """
-        try:
+        with _missing(uri):
             found = obstore.get(self._store, self.key(uri))
-        except (FileNotFoundError, ValueError) as error:  # ValueError: no key may have such characters
-            raise ObjectMissing(f"{uri}: no such object") from error
-        size = found.meta["size"]
-        if size > limit:
-            raise ObjectTooLarge(f"{uri}: the object has {size} bytes; at most {limit} are read")
+        _check_size(uri, found.meta["size"], limit)
         for chunk in found.stream(min_chunk_size=_CHUNK):
+            file.write(chunk)
+
+    async def fetch(self, uri: str, file: Writable, limit: int) -> None:
+        """As `download`, and blocks no more than the file does."""
+        with _missing(uri):
+            found = await obstore.get_async(self._store, self.key(uri))
+        _check_size(uri, found.meta["size"], limit)
+        async for chunk in found.stream(min_chunk_size=_CHUNK):
             file.write(chunk)
 
     def key(self, uri: str) -> str:
@@ -132,6 +138,19 @@ class Objects:
         if key == uri or any(part in ("", ".", "..") for part in key.split("/")):
             raise ObjectMissing(f"{uri}: not an object of this store ({self._url})")
         return key
+
+
+@contextmanager
+def _missing(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, ValueError) as error:  # ValueError: no key may have such characters
+        raise ObjectMissing(f"{uri}: no such object") from error
+
+
+def _check_size(uri: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise ObjectTooLarge(f"{uri}: the object has {size} bytes; at most {limit} are read")
 
 
 @lru_cache(maxsize=8)

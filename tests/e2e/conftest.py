@@ -40,12 +40,13 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
 class Process:
     """One `offsetzero …` process; its log is kept in a file."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str], log: Path) -> None:
+    def __init__(self, arguments: list[str], env: dict[str, str], log: Path, *, files: int | None = None) -> None:
         self.log_file = log
+        command = [sys.executable, "-m", "offsetzero", *arguments]
+        if files is not None:  # the soft limit of open files that it begins with
+            command = ["sh", "-c", f'ulimit -Sn {files}; exec "$@"', "sh", *command]
         with log.open("ab") as output:
-            self.child = subprocess.Popen(
-                [sys.executable, "-m", "offsetzero", *arguments], env=env, stdout=output, stderr=output
-            )
+            self.child = subprocess.Popen(command, env=env, stdout=output, stderr=output)
 
     @property
     def log(self) -> str:
