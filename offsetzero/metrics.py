@@ -213,15 +213,20 @@ SEARCHES = Counter(
 )  # `method` is a value of offsetzero.store.search.Method; `left_out` says why meaning was, as in the answer
 
 # --- outbox ----------------------------------------------------------------------------------------
-OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows that are not published yet")
-OUTBOX_PARKED = Gauge("offsetzero_outbox_parked", "Outbox rows that cannot be published, and wait for an operator")
+# The first three are of the shards that this relay has: the relays add up.
+OUTBOX_DEPTH = Gauge("offsetzero_outbox_depth", "Outbox rows of this relay's shards that are not published yet")
+OUTBOX_PARKED = Gauge(
+    "offsetzero_outbox_parked", "Outbox rows of this relay's shards that cannot be published, and wait for an operator"
+)
 OUTBOX_AGE = Gauge(
     "offsetzero_outbox_oldest_seconds",
-    "Age of the oldest outbox row that waits for the relay, and no operator, seconds",
+    "Age of the oldest outbox row of its shards that waits for this relay, and no operator, seconds",
 )
 OUTBOX_SHARDS = Gauge("offsetzero_outbox_shards", "Shards of the outbox that this relay publishes")
 OUTBOX_PUBLISHED = Counter("offsetzero_outbox_published", "Outbox rows published", ["topic"])
-OUTBOX_FAILED = Counter("offsetzero_outbox_failed", "Times that an outbox row could not be published", ["topic"])
+OUTBOX_FAILED = Counter(
+    "offsetzero_outbox_failed", "Times that an outbox row could not be published", ["topic"]
+)  # `topic` is `other` for one that is not declared and has taken nothing
 
 # --- schedules -------------------------------------------------------------------------------------
 SCHEDULE_FIRES = Counter("offsetzero_schedule_fires", "Fire times that this scheduler has acted upon", ["kind"])
@@ -237,7 +242,11 @@ LANES = Counter(
 )  # values of offsetzero.store.lanes.Lane and Why
 
 # --- HTTP ------------------------------------------------------------------------------------------
-HTTP_SECONDS = Histogram("offsetzero_http_request_seconds", "Time to answer a request", ["method", "route", "status"])
+HTTP_SECONDS = Histogram(
+    "offsetzero_http_request_seconds",
+    "Time to answer a request; of a stream, to begin with it",
+    ["method", "route", "status"],
+)
 HTTP_STREAMS = Gauge("offsetzero_http_streams", "Streams of runs that are open; above, each counts when it ends")
 
 

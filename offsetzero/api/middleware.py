@@ -36,6 +36,8 @@ class Asked:
 class Observed:
     """ASGI middleware: one metric and one log line a request, at the end of its answer; an id for each request.
 
+    The metric of a stream is the time to its beginning: an hour of them would hide how long answers take.
+
     The route is its template: one series a route, never one a document, and no text of a query in the log. An id
     that a proxy gives in `x-request-id` is kept, the answer carries it, and every line that is logged meanwhile
     has it as `request_id`. A request goes on with the trace of its `traceparent`, or begins one: so do the events that
@@ -51,14 +53,16 @@ class Observed:
             await self._app(scope, receive, send)
             return
         started = self._monotonic()
-        status = 500
+        status, began_after = 500, None
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def watched(message: Message) -> None:
-            nonlocal status
+            nonlocal status, began_after
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if _is_stream(message):
+                    began_after = self._monotonic() - started
                 message = {**message, "headers": [*message["headers"], (REQUEST_ID.encode(), request_id.encode())]}
             await send(message)
 
@@ -69,15 +73,15 @@ class Observed:
                 try:
                     await self._app(scope, receive, watched)
                 finally:
-                    self._tell(scope, status, self._monotonic() - started)
+                    self._tell(scope, status, self._monotonic() - started, began_after)
         finally:
             logs.SUBJECT.reset(token)
 
     @staticmethod
-    def _tell(scope: Scope, status: int, seconds: float) -> None:
+    def _tell(scope: Scope, status: int, seconds: float, began_after: float | None) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path_format", "unmatched")
-        metrics.HTTP_SECONDS.labels(method, route, str(status)).observe(seconds)
+        metrics.HTTP_SECONDS.labels(method, route, str(status)).observe(seconds if began_after is None else began_after)
         about = {"run_id": run_id} if (run_id := scope.get("path_params", {}).get("run_id")) else {}
         write = log.debug if route in _PROBES and status < 400 else log.info
         write(
@@ -123,6 +127,10 @@ def _span(scope: Scope) -> Span:
     given = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE}
     came = tracing.read(given.get(_TRACE[0]), given.get(_TRACE[1]))
     return came.next() if came is not None else tracing.begin()
+
+
+def _is_stream(message: Message) -> bool:
+    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in message["headers"])
 
 
 def _request_id(scope: Scope) -> str:

@@ -57,6 +57,8 @@ async def stream(
             if events is None:
                 with suppress(psycopg.OperationalError):  # it is asked again
                     missed = await look(told)
+                    if missed is None:
+                        return  # the run is gone: nothing more comes of it
             nothing = not events and (missed is None or missed.is_nothing)
             if nothing and not await feed.wait(event_stream.HEARTBEAT_SECONDS):
                 yield event_stream.COMMENT

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from offsetzero.api import run_feeds
+from offsetzero.api import run_feeds, run_stream
 from offsetzero.api.run_feeds import Feed, RunFeeds
 from offsetzero.api.run_stream import last_event
-from offsetzero.store.run_events import KEPT, RunEvent
+from offsetzero.store.run_events import KEPT, RunEvent, Since
 
 reads = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 80)), max_size=8)
 
@@ -114,3 +114,24 @@ def test_the_same_trouble_is_said_once_and_once_more_when_it_comes_again(
     with capture_logs() as lines, suppress(asyncio.CancelledError):
         asyncio.run(feeds._forever(work))
     assert [line["error"] for line in lines] == ["OSError('away')"] * said
+
+
+def test_a_stream_ends_when_its_run_is_gone() -> None:
+    """Nothing would be told of it any more, and its client would not come again before an hour is over."""
+    run_id = uuid4()
+    unused = ("reason", "detail", "warning", "due", "started_at", "finished_at", "input_tokens", "output_tokens")
+    state = {"step": "indexer", "required": True, "status": "running", "attempts": 1, **dict.fromkeys(unused)}
+
+    async def gone(_after: int) -> None:
+        return None
+
+    async def follow() -> int:
+        feeds = RunFeeds(None, 60, 10)  # type: ignore[arg-type]
+        known = Since(2, over=False, events=[RunEvent(1, "step", state), RunEvent(2, "step", state)])
+        stream = run_stream.stream("demo", run_id, feeds, known, gone)
+        told = [await anext(stream), await anext(stream)]
+        feeds._feeds[str(run_id)].add(_events(90, 1))  # those between are for the database to tell
+        async with asyncio.timeout(20):
+            return len(told + [chunk async for chunk in stream])
+
+    assert asyncio.run(follow()) == 2
