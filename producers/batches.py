@@ -1,7 +1,6 @@
 """Sends claimed outbox rows: many keys at once, of each key one after the other, none after one that was refused."""
 
 import logging
-import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,22 +10,24 @@ from confluent_kafka import KafkaError
 
 from offsetzero import logs, metrics, tracing
 from offsetzero.clock import Clock
-from offsetzero.errors import OffsetzeroError, PublishError
+from offsetzero.errors import OffsetzeroError, PublishError, TopicError
+from offsetzero.producers.blocked import Blocked
 from offsetzero.producers.delivery import PASSING, Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.rows import Row, ready
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.schemas.codec import Codec
 from offsetzero.settings import Settings
+from offsetzero.topics import catalogue
+from offsetzero.topics.catalogue import topic_of
 from offsetzero.topics.names import Names
 
 _log = logs.get(__name__)
 
 _WAVE_SECONDS = 1.0
 _SEND_SECONDS = 0.1
-_MAX_LATE = 1_000
-_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
-MAX_BLOCKED = 10_000
+_MAX_LATE, _MAX_LATE_BYTES = 10_000, 256 * 1024 * 1024
+_OTHER = "other"
 # The same row would be refused again.
 _FOR_GOOD = frozenset(
     str(KafkaError(code).name())
@@ -53,32 +54,13 @@ class Sent:
     away: PublishError | None = None
 
 
-class Blocked:
-    """Lanes whose first row was refused, each until its next try. Kept in memory: a restart tries all again."""
+class _Late(NamedTuple):
+    """A record without an answer: its row without payload, which the client has; and since when it counts as late."""
 
-    def __init__(self, clock: Clock, dice: random.Random | None = None) -> None:
-        self._clock = clock
-        self._dice = dice or random.Random()  # noqa: S311  # jitter, no secret
-        self._until: dict[str, tuple[int, float]] = {}
-
-    def now(self) -> list[str]:
-        """The lanes that must not be tried yet."""
-        moment = self._clock.monotonic()
-        return [lane for lane, (_, until) in self._until.items() if until > moment]
-
-    def refuse(self, lane: str) -> float:
-        """Block a lane for a while, longer each time; returns the seconds."""
-        if lane not in self._until and len(self._until) >= MAX_BLOCKED:
-            self._until.pop(next(iter(self._until)))
-        tries = self._until.get(lane, (0, 0.0))[0] + 1
-        pause: float = min(_FIRST_PAUSE * 2 ** min(tries - 1, 10), _LAST_PAUSE)
-        pause += self._dice.uniform(0, 0.1 * pause)
-        self._until[lane] = (tries, self._clock.monotonic() + pause)
-        return pause
-
-    def accept(self, lane: str) -> None:
-        """Forget a lane's refusals."""
-        self._until.pop(lane, None)
+    row: Row
+    delivery: Delivery
+    since: float
+    size_bytes: int
 
 
 class Sender:
@@ -105,7 +87,9 @@ class Sender:
         self._schemas = schemas
         self._blocked = blocked
         self._clock = clock
-        self._late: dict[str, tuple[Row, Delivery]] = {}
+        self._late: dict[str, _Late] = {}
+        self._acknowledged = float("-inf")
+        self._topics: set[str] = set()
         self._tells = logging.getLogger(__name__).isEnabledFor(logging.DEBUG)  # asked once: not for each of thousands
 
     def waiting(self) -> list[str]:
@@ -115,19 +99,22 @@ class Sender:
     @property
     def busy(self) -> set[int]:
         """The shards of which records are without an answer."""
-        return {row.shard for row, _ in self._late.values()}
+        return {late.row.shard for late in self._late.values()}
 
     @property
     def is_full(self) -> bool:
         """Whether so many records are without an answer that no more should be sent."""
-        return len(self._late) >= _MAX_LATE
+        return len(self._late) >= _MAX_LATE or sum(late.size_bytes for late in self._late.values()) >= _MAX_LATE_BYTES
 
     def collect(self, sent: Sent) -> None:
-        """Take note of answers that came late."""
-        for lane, (row, delivery) in list(self._late.items()):
-            if delivery.done():
+        """Take note of answers that came late.
+
+        One that never came is its partition's fault, which may have no leader, when others have come meanwhile.
+        """
+        for lane, late in list(self._late.items()):
+            if late.delivery.done():
                 del self._late[lane]
-                self._settle(row, delivery, sent, 0.0)
+                self._settle(late.row, late.delivery, sent, 0.0, others=self._acknowledged > late.since)
 
     def send(self, rows: Sequence[Row], seconds: float = 0.0) -> Sent:
         """Send rows, given in order, and wait for all answers.
@@ -177,8 +164,14 @@ class Sender:
         except Exception as error:  # anybody can insert rows; one that is no record must not stop the others
             return error
 
-    def _settle(self, row: Row, delivery: Delivery | Exception, sent: Sent, give_up: float) -> bool:
-        """Take note of one answer, waited for until `give_up`; returns whether the lane may go on."""
+    def _settle(
+        self, row: Row, delivery: Delivery | Exception, sent: Sent, give_up: float, *, others: bool = False
+    ) -> bool:
+        """Take note of one answer, waited for until `give_up`; returns whether the lane may go on.
+
+        Args:
+            others: other records were taken since this one was sent.
+        """
         try:
             if isinstance(delivery, Exception):
                 raise delivery
@@ -187,11 +180,14 @@ class Sender:
             else:
                 delivery.result()
         except TimeoutError:
-            self._late[row.lane] = row, cast("Delivery", delivery)
+            without_payload = row._replace(payload=None)  # the client has it
+            self._late[row.lane] = _Late(
+                without_payload, cast("Delivery", delivery), self._clock.monotonic(), len(row.payload or b"")
+            )
             return False
         except PublishError as error:
-            if _is_away(error):
-                metrics.OUTBOX_FAILED.labels(row.topic or row.type).inc()
+            if _is_away(error) and not others:
+                metrics.OUTBOX_FAILED.labels(self._counted_as(row)).inc()
                 sent.away = error
             else:
                 self._refuse(row, error, sent, park=error.code in _FOR_GOOD)
@@ -199,18 +195,24 @@ class Sender:
         except OffsetzeroError as error:
             self._refuse(row, error, sent, park=True)
             return False
+        except (MemoryError, OSError) as error:  # says nothing of the row
+            self._refuse(row, PublishError(f"not sent: {type(error).__name__}: {error}"), sent, park=False)
+            return False
         except Exception as error:
             said = PublishError(f"the row cannot be a record: {type(error).__name__}: {error}")
             self._refuse(row, said, sent, park=True)
             return False
         self._blocked.accept(row.lane)
+        self._acknowledged = self._clock.monotonic()
+        self._topics.add(topic := row.topic or topic_of(row.type))
+        metrics.OUTBOX_PUBLISHED.labels(topic).inc()
         sent.published.append(row)
         if self._tells:
             _log.debug("outbox row published", event_id=str(row.id), type=row.type, key=row.key, **_whose(row))
         return True
 
     def _refuse(self, row: Row, error: OffsetzeroError, sent: Sent, *, park: bool) -> None:
-        metrics.OUTBOX_FAILED.labels(row.topic or row.type).inc()
+        metrics.OUTBOX_FAILED.labels(self._counted_as(row)).inc()
         sent.refused.append(Refused(row, str(error), park))
         pause = None if park else round(self._blocked.refuse(row.lane), 1)
         _log.error(
@@ -224,6 +226,17 @@ class Sender:
             error=str(error),
             next="`offsetzero outbox show|retry|discard`" if park else f"tried again in {pause} s",
         )
+
+    def _counted_as(self, row: Row) -> str:
+        """The topic of a row that was not published, for the metric, where each name is a series for good.
+
+        A row may say anything: only topics that are declared, or have taken a record, have one of their own.
+        """
+        try:
+            topic = row.topic or topic_of(row.type)
+        except TopicError:
+            return _OTHER
+        return topic if topic in self._topics or catalogue.find(topic) is not None else _OTHER
 
 
 def _whose(row: Row) -> dict[str, str]:

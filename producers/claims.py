@@ -44,16 +44,18 @@ _REFUSE = """
 UPDATE outbox SET attempts = attempts + 1, error = %s, parked_at = CASE WHEN %s THEN now() END
 WHERE id = %s AND published_at IS NULL
 """
-# In two parts, for each of which there is an index that has nothing of what is published.
+# Of a relay's own shards: they would all count the same, and a million rows that wait are what makes them late. In two
+# parts, for each of which there is an index that has nothing of what is published.
 _MEASURE = """
 SELECT waiting.rows + parked.rows, parked.rows, waiting.oldest FROM (
     SELECT count(*) AS rows, coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
         WHERE coalesce(aggregateid, id::text) NOT IN (
             SELECT coalesce(p.aggregateid, p.id::text) FROM outbox p
             WHERE p.error IS NOT NULL AND p.published_at IS NULL AND p.parked_at IS NOT NULL))), 0)::float8 AS oldest
-    FROM outbox WHERE published_at IS NULL AND parked_at IS NULL
+    FROM outbox WHERE published_at IS NULL AND parked_at IS NULL AND shard = ANY (%(shards)s)
 ) AS waiting, (
-    SELECT count(*) AS rows FROM outbox WHERE error IS NOT NULL AND published_at IS NULL AND parked_at IS NOT NULL
+    SELECT count(*) AS rows FROM outbox
+    WHERE error IS NOT NULL AND published_at IS NULL AND parked_at IS NOT NULL AND shard = ANY (%(shards)s)
 ) AS parked
 """
 _PRUNE = """
@@ -100,9 +102,9 @@ def refuse(connection: Connection, row: Row, error: str, *, park: bool) -> None:
     connection.execute(_REFUSE, (error.replace("\0", "\ufffd"), park, row.id))
 
 
-def measure(connection: Connection) -> Measured:
-    """How many rows wait, and for how long."""
-    return Measured(*(connection.execute(_MEASURE).fetchone() or (0, 0, 0.0)))
+def measure(connection: Connection, shards: Sequence[int]) -> Measured:
+    """How many rows of some shards wait, and for how long."""
+    return Measured(*(connection.execute(_MEASURE, {"shards": list(shards)}).fetchone() or (0, 0, 0.0)))
 
 
 def prune(connection: Connection) -> bool:

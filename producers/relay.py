@@ -13,7 +13,8 @@ from offsetzero import logs, metrics
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.errors import ConfigurationError, PublishError
 from offsetzero.producers import claims
-from offsetzero.producers.batches import Blocked, Sender, Sent
+from offsetzero.producers.batches import Sender, Sent
+from offsetzero.producers.blocked import Blocked
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.producers.shards import Shards
@@ -111,8 +112,11 @@ class Relay:
     def _serve(self, connection: claims.Connection, stop: threading.Event) -> None:
         """Publish the rows of the shards that this session gets."""
         shards = Shards(connection)
+        said = False
         while not shards.join():
-            _log.info("relay stands by: one of an older version works")
+            if not said:
+                said = True
+                _log.info("relay stands by: one of an older version works")
             self._turned_at = self._clock.monotonic()
             if stop.wait(POLL_SECONDS):
                 return
@@ -126,7 +130,7 @@ class Relay:
             while not stop.is_set():
                 self._turned_at = self._clock.monotonic()
                 self._balance(shards, sender)
-                self._keep_house(connection)
+                self._keep_house(connection, shards)
                 forget_notifications(connection)
                 if not self._publish_batch(connection, sender, shards):
                     _await_notification(connection)
@@ -159,8 +163,6 @@ class Relay:
 
     def _note(self, connection: claims.Connection, sent: Sent) -> None:
         claims.mark(connection, sent.published)
-        for row in sent.published:
-            metrics.OUTBOX_PUBLISHED.labels(row.topic or row.type).inc()
         for one in sent.refused:
             claims.refuse(connection, one.row, one.error, park=one.park)
         if sent.away is not None:
@@ -175,12 +177,12 @@ class Relay:
                 metrics.OUTBOX_SHARDS.set(len(shards.mine))
                 _log.info("relay has other shards now", shards=len(shards.mine))
 
-    def _keep_house(self, connection: claims.Connection) -> None:
+    def _keep_house(self, connection: claims.Connection, shards: Shards) -> None:
         """Measure depth and age, and delete what was published long ago, each at its interval."""
         now = self._clock.monotonic()
         if now - self._measured >= _MEASURE_SECONDS:
             self._measured = now
-            found = claims.measure(connection)
+            found = claims.measure(connection, shards.mine)
             metrics.OUTBOX_DEPTH.set(found.depth)
             metrics.OUTBOX_PARKED.set(found.parked)
             metrics.OUTBOX_AGE.set(found.oldest)

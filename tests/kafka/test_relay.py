@@ -243,6 +243,31 @@ def test_a_topic_that_does_not_exist_stops_only_its_rows(
         read("documents", 2)
 
 
+def test_a_partition_without_leader_stops_only_its_keys(
+    settings: Settings, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records time out, as those of a topic that nobody knows yet do here. The broker was taken to be away."""
+    monkeypatch.setattr(relay, "_DELIVERY_SECONDS", 3.0)
+    for _ in range(3):
+        outbox.add(connection, _deleted())
+    connection.execute("UPDATE outbox SET topic = 'nowhere'")
+    session = "SELECT pid FROM pg_stat_activity WHERE application_name = 'offsetzero-relay' AND datname = %s"
+    refused = "SELECT count(*) FROM outbox WHERE topic = 'nowhere' AND attempts > 0 AND parked_at IS NULL"
+
+    def sessions() -> list[int]:
+        return [pid for (pid,) in connection.execute(session, (connection.info.dbname,))]
+
+    def refused_meanwhile() -> bool:
+        outbox.add(connection, _deleted())
+        return connection.execute(refused).fetchone() == (3,)
+
+    with relaying(settings):
+        begun = wait_until(sessions)
+        wait_until(refused_meanwhile, 60)
+        assert sessions() == begun, "it has given no shard away"
+        wait_until(lambda: _unpublished(connection) == 3)
+
+
 def test_relays_share_the_keys_as_they_come_and_go_and_publish_nothing_twice(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:

@@ -2,17 +2,26 @@
 
 import random
 from datetime import UTC, datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import pytest
+
+from offsetzero import metrics
 from offsetzero.clock import SYSTEM
 from offsetzero.producers import batches
-from offsetzero.producers.batches import Blocked, Sender
+from offsetzero.producers import blocked as lanes
+from offsetzero.producers.batches import Sender
+from offsetzero.producers.blocked import Blocked
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.rows import Row
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.settings import KafkaSettings, Settings
 from offsetzero.topics.names import Names
 from support import ManualClock
+
+
+def _row(key: str, topic: str, headers: object = None) -> Row:
+    return Row(uuid4(), key, "a.b", topic, b"{}", {} if headers is None else headers, datetime.now(UTC), 0)
 
 
 def test_a_refused_lane_waits_longer_each_time_up_to_a_minute() -> None:
@@ -39,10 +48,10 @@ def test_an_accepted_lane_begins_anew() -> None:
 
 def test_memory_is_bounded() -> None:
     blocked = Blocked(ManualClock())
-    for number in range(batches.MAX_BLOCKED + 5):
+    for number in range(lanes.MOST + 5):
         blocked.refuse(str(number))
-    assert len(blocked.now()) == batches.MAX_BLOCKED
-    assert str(batches.MAX_BLOCKED + 4) in blocked.now()
+    assert len(blocked.now()) == lanes.MOST
+    assert str(lanes.MOST + 4) in blocked.now()
 
 
 def test_without_a_broker_only_one_row_waits_for_its_schema() -> None:
@@ -59,4 +68,31 @@ def test_without_a_broker_only_one_row_waits_for_its_schema() -> None:
         waiting = len(producer)
         producer.purge()
     assert sent.away is not None
-    assert (sent.published, sent.refused, waiting) == ([], [], 1)
+    assert (sent.published, sent.refused) == ([], [])
+    assert waiting < len(rows) / 2, "the one schema, and what the client has to say of the broker by now"
+
+
+def test_a_row_that_this_process_could_not_take_is_tried_again_and_not_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(batches, "ready", full)
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    with LogProducer(settings) as producer:
+        blocked = Blocked(SYSTEM)
+        sent = Sender(producer, settings, SchemaPublisher(producer, Names("")), blocked, SYSTEM).send([_row("k", "a")])
+    ((row, said, park),) = sent.refused
+    assert (row.key, park, blocked.now()) == ("k", False, ["k"])
+    assert "MemoryError" in said
+
+
+def test_what_rows_say_makes_no_series_without_end() -> None:
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    with LogProducer(settings) as producer:
+        sender = Sender(producer, settings, SchemaPublisher(producer, Names("")), Blocked(SYSTEM), SYSTEM)
+        rows = [_row(str(number), f"topic {number}") for number in range(50)]
+        sent = sender.send([*rows, _row("d", "documents", headers=[])])  # its headers are no object
+    assert len(sent.refused) == 51
+    labels = {sample.labels["topic"] for sample in metrics.OUTBOX_FAILED.collect()[0].samples}
+    assert {"other", "documents"} <= labels
+    assert not [label for label in labels if label.startswith("topic ")]
