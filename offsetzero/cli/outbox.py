@@ -1,4 +1,4 @@
-"""`offsetzero outbox`: rows of the outbox that cannot be published, and what becomes of them."""
+"""`offsetzero outbox`: rows of the outbox that cannot be published, and what becomes of them; the audit of that."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,11 +7,12 @@ from uuid import UUID
 import typer
 
 from offsetzero.cli import database
+from offsetzero.cli.dlq_desk import Who, Why, operator
 
 if TYPE_CHECKING:
-    from offsetzero.store.outbox import Stored, Troubled
+    from offsetzero.store.outbox import Discarded, Stored, Troubled
 
-app = typer.Typer(no_args_is_help=True, help="Outbox rows that cannot be published: list, show, retry, discard.")
+app = typer.Typer(no_args_is_help=True, help="Outbox rows that cannot be published: list, show, retry, discard, audit.")
 
 _MOST = 1_000
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -79,14 +80,19 @@ def retry(
 
 
 @app.command("discard")
-def discard(event_id: Id) -> None:
-    """Delete a parked row: its event is never published, the rows of its key go on. Prints all of it, to be kept."""
+def discard(event_id: Id, why: Why = "", who: Who = None) -> None:
+    """Delete a parked row: its event is never published, the rows of its key go on. Prints all of it, to be kept.
+
+    Who did it, when, and why is kept, and so are its id, type, key and topic: `outbox audit` lists them.
+    """
     from offsetzero.errors import ConfigurationError
     from offsetzero.store import outbox
     from offsetzero.store.script import run
 
+    if not why.strip():
+        raise ConfigurationError("--why: say why; it is kept with who and when")
     with database.opened() as connection:
-        gone = run(connection, outbox.discard(event_id))
+        gone = run(connection, outbox.discard(event_id, operator(who), why))
         if gone is not None:  # printed before the commit: a row that nobody could keep is still there
             print(json.dumps(_all_of(gone), indent=2, ensure_ascii=False), flush=True)
         other = run(connection, outbox.find(event_id)) if gone is None else None
@@ -94,6 +100,39 @@ def discard(event_id: Id) -> None:
         raise ConfigurationError(f"row {event_id} is not parked: the relay publishes it, or goes on trying")
     if gone is None:
         raise _unknown(event_id)
+
+
+@app.command("audit")
+def audit(as_json: AsJson = False) -> None:
+    """List the rows that operators have discarded: who, when, why."""
+    from offsetzero.cli import rows
+    from offsetzero.store import outbox
+    from offsetzero.store.script import run
+
+    with database.opened() as connection:
+        found = [_audited(one) for one in run(connection, outbox.discards())]
+    if as_json:
+        print(json.dumps(found, indent=2))
+    elif not found:
+        print("No row was discarded by an operator yet.")
+    else:
+        columns = ("at", "id", "type", "key", "who", "why")
+        rows.show(
+            columns, [["-" if row[column] is None else row[column] for column in columns] for row in found], first=5
+        )
+
+
+def _audited(one: "Discarded") -> dict[str, Any]:
+    return {
+        "at": one.at.isoformat(timespec="seconds"),
+        "id": str(one.id),
+        "type": one.type,
+        "key": one.aggregateid,
+        "topic": one.topic,
+        "written": one.created_at.isoformat(timespec="seconds"),
+        "who": one.who,
+        "why": one.why,
+    }
 
 
 def _shown(one: "Troubled") -> dict[str, Any]:

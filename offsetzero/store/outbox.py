@@ -58,6 +58,20 @@ class Stored(NamedTuple):
     parked_at: datetime | None
 
 
+class Discarded(NamedTuple):
+    """A row that an operator took out, and when it was written."""
+
+    id: UUID
+    type: str
+    aggregatetype: str
+    aggregateid: str | None
+    topic: str | None
+    created_at: datetime
+    who: str
+    why: str
+    at: datetime
+
+
 _STORED = ", ".join(Stored._fields)
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _TROUBLED = """
@@ -109,8 +123,13 @@ def retry(event_ids: list[UUID] | None) -> Script[list[UUID]]:
     return [row[0] for row in rows]
 
 
-def discard(event_id: UUID) -> Script[Stored | None]:
+def discard(event_id: UUID, who: str, why: str) -> Script[Stored | None]:
     """Take a parked row out for good: its event is not published, and the rows of its key go on.
+
+    Args:
+        event_id: the row.
+        who: the operator, for the audit.
+        why: the reason, too.
 
     Returns:
         All that there was of it; None when no row of that id is parked.
@@ -119,5 +138,19 @@ def discard(event_id: UUID) -> Script[Stored | None]:
         f"DELETE FROM outbox WHERE id = %s AND parked_at IS NOT NULL AND published_at IS NULL RETURNING {_STORED}",  # noqa: S608
         (event_id,),
     )
+    if not rows:
+        return None
+    gone = Stored(*rows[0])
+    yield (
+        "INSERT INTO outbox_discards (id, type, aggregatetype, aggregateid, topic, created_at, who, why)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+        (gone.id, gone.type, gone.aggregatetype, gone.aggregateid, gone.topic, gone.created_at, who, why),
+    )
     yield _NOTIFY, ()
-    return Stored(*rows[0]) if rows else None
+    return gone
+
+
+def discards() -> Script[list[Discarded]]:
+    """All rows that operators took out, the oldest first."""
+    rows = yield f"SELECT {', '.join(Discarded._fields)} FROM outbox_discards ORDER BY at, id", ()  # noqa: S608
+    return [Discarded(*row) for row in rows]

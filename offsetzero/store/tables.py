@@ -216,6 +216,23 @@ event.listen(
     ),
 )
 
+# The audit of operators who discard rows of it: `id` is the row's, the event that was never published. Without its
+# payload, which may hold what is to be erased.
+outbox_discards = Table(
+    "outbox_discards",
+    metadata,
+    Column("id", Uuid, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("aggregatetype", Text, nullable=False),
+    Column("aggregateid", Text),
+    Column("topic", Text),
+    Column("created_at", _Time, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("at", _Time, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("id", "at"),
+)
+
 # The terminal outcome of an event for a group (design section 7).
 processed_events = Table(
     "processed_events",

@@ -171,13 +171,17 @@ def test_a_poison_row_is_parked_until_somebody_retries_or_discards_it(
         assert "document_id" in listed[0]["error"]
         assert json.loads(command("show", poison))["payload"] == {"document_id": 5}
         assert published() == set()
-        gone = json.loads(command("discard", other))
+        refused = CliRunner().invoke(app, ["discard", other])
+        assert "--why" in str(refused.exception)
+        gone = json.loads(command("discard", other, "--why", "a typing error", "--who", "eve"))
         assert (gone["id"], gone["payload"]) == (other, "no json")
         wait_until(lambda: published() == {waits_too})
         mend(poison, first)
         assert command("retry", "--all") == "1 rows are tried again.\n"
         wait_until(lambda: published() == {waits_too, poison, waits})
     assert command("list") == "No row is parked or refused.\n"
+    (kept,) = json.loads(command("audit", "--json"))
+    assert (kept["id"], kept["key"], kept["who"], kept["why"]) == (other, str(second), "eve", "a typing error")
 
 
 def test_a_row_that_cannot_be_printed_is_not_discarded(
@@ -195,7 +199,7 @@ def test_a_row_that_cannot_be_printed_is_not_discarded(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("offsetzero.cli.outbox.print", full, raising=False)
-    ended = CliRunner().invoke(app, ["discard", str(row[0])])
+    ended = CliRunner().invoke(app, ["discard", str(row[0]), "--why", "x"])
     assert isinstance(ended.exception, OSError)
     assert run(connection, store.find(row[0])) is not None
     connection.execute("DELETE FROM outbox WHERE id = %s", row)
