@@ -10,6 +10,9 @@ from offsetzero.store.script import Script
 
 KEPT = timedelta(days=30)
 """How long attempts are in the log."""
+KEPT_DELIVERIES = timedelta(days=120)
+"""How long it is known who has had a message, after the last attempt. Longer than dead letters are kept, 90 days: until
+then an operator may have an event sent once more, and only those that have not had its message are to get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ def record(
         (webhook_id, attempt_id, message_id, event_type, number, at, milliseconds, delivered, status_code, error),
     )
     yield "DELETE FROM webhook_attempts WHERE webhook_id = %s AND id < %s", (webhook_id, _oldest_id())
+    yield (
+        "DELETE FROM webhook_deliveries WHERE webhook_id = %s AND attempted_at < now() - %s::interval",
+        (webhook_id, KEPT_DELIVERIES),
+    )
     return LoggedAttempt(attempt_id, message_id, event_type, number, at, milliseconds, delivered, status_code, error)
 
 

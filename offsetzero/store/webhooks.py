@@ -129,6 +129,14 @@ def rotate(tenant_id: str, webhook_id: UUID, secret: str, keep_seconds: float) -
     return (yield from find(tenant_id, webhook_id))
 
 
+def forget_secrets() -> Script[None]:
+    """Forget the secrets before the last ones that live no more."""
+    yield (
+        "UPDATE webhooks SET previous_secret = NULL, previous_until = NULL WHERE previous_until <= now()",
+        (),
+    )
+
+
 def disable(webhook_id: UUID) -> Script[None]:
     """Send nothing more to a subscription whose receiver wants no more."""
     yield (

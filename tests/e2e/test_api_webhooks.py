@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,7 @@ from running_api import Api, running
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from offsetzero.settings import Settings
-from offsetzero.store import webhook_deliveries
+from offsetzero.store import webhook_deliveries, webhooks
 from offsetzero.store.script import run
 
 
@@ -95,6 +96,8 @@ def test_two_secrets_are_live_while_one_is_rotated(api: Api) -> None:
         secrets.append(api.client.post(f"{path}/secret", json={"keep_seconds": 60}).json()["secret"])
         with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
             connection.execute("UPDATE webhooks SET previous_until = now() - interval '1 second'")
+            run(connection, webhooks.forget_secrets())
+        assert api.rows("SELECT previous_secret FROM webhooks") == [(None,)]
         assert signed_with() == [False, False, False, False, True]
         assert api.client.get(path).json()["previous_secret_until"] is None
         assert api.stranger.post(f"{path}/secret").status_code == 404
@@ -115,6 +118,27 @@ def test_a_subscription_is_changed_in_part(api: Api) -> None:
     assert api.client.patch(path, json={"enabled": True}).json()["disabled_at"] is None
     assert api.stranger.patch(path, json={"enabled": False}).status_code == 404
     assert api.client.get(path).json()["disabled_at"] is None
+
+
+def test_who_has_had_a_message_is_forgotten_once_nobody_can_have_it_sent_again(api: Api) -> None:
+    made, quiet = _made(api, "https://receiver.example/"), _made(api, "https://quiet.example/")
+    with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
+
+        def note(message: str, webhook: dict[str, Any] = made) -> None:
+            how = {"delivered": True, "status_code": 200, "error": None}
+            assert run(connection, webhook_deliveries.record(UUID(webhook["id"]), message, "run.failed", **how))  # type: ignore[arg-type]
+
+        for message in ("old", "kept"):
+            note(message)
+        note("old", quiet)
+        kept = webhook_deliveries.KEPT_DELIVERIES
+        age = "UPDATE webhook_deliveries SET attempted_at = now() - %s::interval WHERE message_id = %s"
+        connection.execute(age, (kept + timedelta(hours=1), "old"))
+        connection.execute(age, (kept - timedelta(hours=1), "kept"))
+        note("new")
+    known = api.rows("SELECT message_id FROM webhook_deliveries WHERE webhook_id = %s ORDER BY 1", UUID(made["id"]))
+    assert known == [("kept",), ("new",)]
+    assert api.client.get(f"/webhooks/{quiet['id']}").json()["last_delivery"]["message_id"] == "old"
 
 
 def test_the_log_of_deliveries_has_pages(api: Api) -> None:
