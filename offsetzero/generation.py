@@ -25,6 +25,11 @@ class Generation:
         return self.group if self.number == 1 else f"{self.group}.g{self.number}"
 
     @property
+    def typed(self) -> str:
+        """What people type to mean this one, whichever is read."""
+        return f"{self.group}.g{self.number}"
+
+    @property
     def schema(self) -> str:
         """The PostgreSQL schema of its tables."""
         return f"{self.group}_g{self.number}"

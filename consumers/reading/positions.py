@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.errors import LostBecause, PositionLost
+from offsetzero.generation import Generation
 from offsetzero.store.forced import Forced
 from offsetzero.store.holds import Hold
 from offsetzero.store.positions import Position
@@ -101,6 +102,7 @@ def decide(group: str, stay: OwnedPartition, facts: Facts, at: int | None = None
         PositionLost: there is none.
     """
     check_topic(group, stay, facts)
+    name = _typed(group, facts)
     if at is None and facts.kept is not None:
         at = facts.kept.offset
     if at is None and (at := facts.committed) is None:
@@ -111,7 +113,7 @@ def decide(group: str, stay: OwnedPartition, facts: Facts, at: int | None = None
         raise PositionLost(
             f"group {group}: {stay} was read up to offset {at}, and its log begins at {facts.low}: the records from"
             f" {at} to {facts.low - 1} are gone. Nothing was skipped; go on behind the gap with"
-            f" `{reset(group, 'earliest', stay)}`",
+            f" `{reset(name, 'earliest', stay)}`",
             LostBecause.BELOW_START,
             stay.topic,
             stay.partition,
@@ -121,7 +123,7 @@ def decide(group: str, stay: OwnedPartition, facts: Facts, at: int | None = None
         raise PositionLost(
             f"group {group}: {stay} was read up to offset {at}, and its log ends at {facts.high}: the offsets from"
             f" {facts.high} to {at - 1} are not in it. Nothing was skipped; go on with what comes with"
-            f" `{reset(group, 'latest', stay)}`, or read all again with `{reset(group, 'earliest', stay)}`",
+            f" `{reset(name, 'latest', stay)}`, or read all again with `{reset(name, 'earliest', stay)}`",
             LostBecause.ABOVE_END,
             stay.topic,
             stay.partition,
@@ -160,29 +162,37 @@ def check_topic(group: str, stay: OwnedPartition, facts: Facts) -> None:
         PositionLost: it is gone, or another one has its name.
     """
     if facts.topic_id is None:
-        raise deleted(group, stay.topic)
+        raise deleted(group, stay.topic, _typed(group, facts))
     known = [stay.topic_id, facts.committed_id, facts.start.topic_id if facts.start else ""]
     known += [facts.kept.topic_id] if facts.kept else []
     for before in known:
         if before and before != facts.topic_id:
-            raise recreated(group, stay.topic, before, facts.topic_id)
+            raise recreated(group, stay.topic, before, facts.topic_id, _typed(group, facts))
 
 
-def deleted(group: str, topic: str) -> PositionLost:
-    """The error of a topic that is gone."""
+def deleted(group: str, topic: str, typed: str = "") -> PositionLost:
+    """The error of a topic that is gone.
+
+    Args:
+        group: as Kafka knows it.
+        topic: by our name.
+        typed: what people type for that group, where it is something else.
+    """
+    command = reset(typed or group, "earliest", topic=topic)
     return PositionLost(
         f"group {group}: topic {topic} does not exist any more. Make it again with `offsetzero topics apply` (a group"
-        f" makes its own when it starts), then go on with `{reset(group, 'earliest', topic=topic)}`",
+        f" makes its own when it starts), then go on with `{command}`",
         LostBecause.DELETED,
         topic,
     )
 
 
-def recreated(group: str, topic: str, before: str, now: str) -> PositionLost:
-    """The error of a topic that another one has taken the name of."""
+def recreated(group: str, topic: str, before: str, now: str, typed: str = "") -> PositionLost:
+    """The error of a topic that another one has taken the name of; arguments as those of `deleted`, and its ids."""
     return PositionLost(
         f"group {group}: topic {topic} was deleted and made again (its id was {before} and is {now}): the offsets of"
-        f" the group belong to the old one. Read the new one with `{reset(group, 'earliest', topic=topic)}`",
+        f" the group belong to the old one. Read the new one with"
+        f" `{reset(typed or group, 'earliest', topic=topic)}`",
         LostBecause.RECREATED,
         topic,
     )
@@ -194,13 +204,18 @@ def reset(group: str, to: str, stay: OwnedPartition | None = None, topic: str = 
     return f"offsetzero groups reset {group} --to {to}{where} --yes"
 
 
+def _typed(group: str, facts: Facts) -> str:
+    """What people type for a group. The name of a projection alone is the generation that is read, whichever it is."""
+    return group if facts.kept is None else Generation.named(group).typed
+
+
 def _expired(group: str, stay: OwnedPartition, facts: Facts) -> PositionLost:
     begun = facts.start.offset if facts.start else 0
+    command = reset(_typed(group, facts), "earliest", stay)
     return PositionLost(
         f"group {group}: {stay} was begun at offset {begun}, and Kafka holds no committed offset of it any more"
         f" (expired, or deleted): how far it was read is not known. Its log has the offsets from {facts.low} to"
-        f" {facts.high - 1}; read them again with `{reset(group, 'earliest', stay)}`, or from where you know with"
-        " --to OFFSET",
+        f" {facts.high - 1}; read them again with `{command}`, or from where you know with --to OFFSET",
         LostBecause.EXPIRED,
         stay.topic,
         stay.partition,

@@ -35,7 +35,10 @@ EXIT_UNFINISHED = 4
 @app.command("run")
 def run_group(
     name: Annotated[
-        str, typer.Argument(help="indexer, summariser, notifier, catalogue, ledger, usage, or module:attribute")
+        str,
+        typer.Argument(
+            help="indexer, summariser, notifier, catalogue, ledger, usage, or module:attribute; NAME.gN: its N-th one"
+        ),
     ],
     generation: Annotated[
         int | None,
@@ -56,6 +59,7 @@ def run_group(
     from offsetzero.consumers.groups import ledger, usage
     from offsetzero.errors import ConfigurationError
 
+    name, generation = _generation(name, generation)
     group = registry.load(name) if name not in (ledger.NAME, usage.NAME) else None  # which have loops of their own
     needs_database = group.database if group else name == ledger.NAME
     config = settings.load(needs=frozenset({"kafka", "database"} if needs_database else {"kafka"}))
@@ -74,6 +78,23 @@ def run_group(
             traceback.print_exc()
         _end(1)
     _end(EXIT_UNFINISHED if left else 0)
+
+
+def _generation(name: str, number: int | None) -> tuple[str, int | None]:
+    """A group's name, and which of its generations is meant: other commands call it NAME.gN, this one may, too.
+
+    Raises:
+        ConfigurationError: two are.
+    """
+    from offsetzero.errors import ConfigurationError
+    from offsetzero.generation import Generation
+
+    named = Generation.named(name)
+    if named.group == name:
+        return name, number
+    if number not in (None, named.number):
+        raise ConfigurationError(f"{name} is generation {named.number}, and --generation says {number}: leave one out")
+    return named.group, named.number
 
 
 def _member(

@@ -103,3 +103,22 @@ def test_a_database_that_is_away_is_one_sentence(
     said = capsys.readouterr().err
     assert "the database cannot be reached" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["indexer.g2", "--generation", "3"], "indexer.g2 is generation 2, and --generation says 3"),
+        (["nobody.g2"], "group 'nobody': not one of"),  # it was 'nobody.g2' that was looked for
+        (["ledger.g2"], "group ledger: it is no projection"),
+    ],
+)
+def test_a_generation_is_run_by_the_name_that_other_commands_have_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    monkeypatch.setenv("OFFSETZERO_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("OFFSETZERO_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setattr(sys, "argv", ["offsetzero", "groups", "run", *arguments])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert said in " ".join(capsys.readouterr().err.split())

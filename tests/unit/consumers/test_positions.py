@@ -1,10 +1,13 @@
 """Where a partition is read from: an offset that is known to be right, or an error that names the gap."""
 
+import re
+
 import pytest
 
 from offsetzero.consumers.reading.positions import Facts, births, decide, deleted
 from offsetzero.consumers.record import OwnedPartition
 from offsetzero.errors import GroupStopped, LostBecause, PositionLost
+from offsetzero.store.positions import Position
 from offsetzero.store.starts import Start
 
 STAY = OwnedPartition("documents", "id-1", 3)
@@ -60,6 +63,16 @@ def test_below_the_log_start_the_gap_is_named() -> None:
     assert "`offsetzero groups reset audit --to earliest --topic documents --partition 3 --yes`" in str(error)
     assert lost(facts(low=60, committed=90, start=BEGUN), at=42).gap == (42, 60)
     assert lost(facts(low=60, start=PLANNED)).gap == (10, 60), "a group that was born and never came to read"
+
+
+@pytest.mark.parametrize(("group", "typed"), [("catalogue", "catalogue.g1"), ("catalogue.g2", "catalogue.g2")])
+def test_the_command_means_this_generation_whichever_is_read(group: str, typed: str) -> None:
+    """GROUP is the one that is read: with the second one read, `reset catalogue` would have moved that."""
+    kept = Position("id-1", 42)
+    gaps = [facts(low=60, kept=kept), facts(high=41, kept=kept), Facts("id-2", 0, 9, kept=kept), Facts(None, kept=kept)]
+    for found in gaps:
+        with pytest.raises(PositionLost, match=f"`offsetzero groups reset {re.escape(typed)} --to"):
+            decide(group, STAY, found)
 
 
 def test_above_the_end_the_gap_is_named() -> None:
