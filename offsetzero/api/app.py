@@ -20,7 +20,8 @@ from offsetzero.store.database import async_pool
 from offsetzero.store.objects import Objects
 
 MAX_JSON_BYTES = 64 * 1024
-_DATABASE_SECONDS = 5.0  # that a request waits for a connection before it is answered 503
+_DATABASE_SECONDS = 5.0  # that a request waits for the database before it is answered 503
+_QUEUE_SECONDS = 15.0  # the same while others are given connections
 _WAITING = 2_000  # requests that wait for one: more than a process serves within that time; each may hold a megabyte
 
 
@@ -42,6 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
                 name="offsetzero-api",
                 timeout=_DATABASE_SECONDS,
                 waiting=_WAITING,
+                patience=_QUEUE_SECONDS,
             ) as pool,
             RunFeeds(pool, settings.api.keep_event_seconds, settings.api.streams).running() as feeds,
             Meanings(settings).running() as meanings,

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
+from offsetzero.clock import SYSTEM
 from offsetzero.settings import Settings
 from offsetzero.store.script import Script
 
@@ -119,6 +120,7 @@ def async_pool(
     timeout: float = 10.0,
     schema: str | None = None,
     waiting: int = 0,
+    patience: float = 0.0,
 ) -> AsyncPool:
     """A pool for one asyncio loop; not open yet: use it as `async with async_pool(…) as pool`.
 
@@ -128,6 +130,7 @@ def async_pool(
     Args:
         size, name, timeout, schema: as those of `pool`.
         waiting: how many may wait for a connection; one more has `psycopg_pool.TooManyRequests` at once. 0: any number.
+        patience: seconds that a caller waits while others are given connections, if longer: then the database is there.
     """
 
     async def check(connection: AsyncConnection) -> None:
@@ -142,7 +145,7 @@ def async_pool(
         await connection.execute(IN_SCHEMA, (schema, False))
         await connection.commit()
 
-    made = AsyncConnectionPool(
+    made = _PatientPool(
         settings.database_url.get_secret_value(),
         kwargs={**_SESSION, "application_name": name},
         connection_class=psycopg.AsyncConnection,
@@ -155,4 +158,26 @@ def async_pool(
         configure=configure if schema is not None else None,
         open=False,
     )
+    made.patience = patience
     return made
+
+
+class _PatientPool(AsyncConnectionPool[AsyncConnection]):
+    """Waits longer in a queue that moves than for a database that does not answer."""
+
+    patience = 0.0
+    _given = float("-inf")
+
+    async def getconn(self, timeout: float | None = None) -> AsyncConnection:
+        """As the pool's; a caller that names no time is patient."""
+        until = SYSTEM.monotonic() + self.patience
+        while True:
+            try:
+                connection = await super().getconn(timeout)
+            except PoolTimeout:
+                now = SYSTEM.monotonic()
+                if timeout is None and now < until and now - self._given < self.timeout:
+                    continue
+                raise
+            self._given = SYSTEM.monotonic()
+            return connection

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
+from psycopg_pool import PoolTimeout
 
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.working import database
@@ -35,6 +36,40 @@ def test_a_pool_of_dead_connections_serves_at_once(database_url: str) -> None:
             return time.monotonic() - begun
 
     assert asyncio.run(seconds()) < 5.0
+
+
+@pytest.mark.parametrize(("patience", "given"), [(60.0, 12), (0.0, None)])
+def test_a_queue_that_moves_is_worth_waiting_in(database_url: str, patience: float, given: int | None) -> None:
+    """200 uploads at once were too many for ten connections on a busy machine: some were answered 503."""
+
+    async def take_turns() -> int:
+        settings = Settings(database_url=database_url)
+        async with async_pool(settings, 1, timeout=0.5, patience=patience) as pool:
+
+            async def turn() -> int:
+                async with pool.connection():
+                    await asyncio.sleep(0.2)
+                return 1
+
+            return sum(await asyncio.gather(*(turn() for _ in range(12))))
+
+    if given is None:
+        with pytest.raises(PoolTimeout):
+            asyncio.run(take_turns())
+    else:
+        assert asyncio.run(take_turns()) == given
+
+
+def test_a_queue_that_stands_is_left(database_url: str) -> None:
+    async def wait_behind() -> None:
+        settings = Settings(database_url=database_url)
+        async with async_pool(settings, 1, timeout=0.5, patience=60.0) as pool, pool.connection():
+            begun = asyncio.get_running_loop().time()
+            with pytest.raises(PoolTimeout):
+                await pool.getconn()
+            assert asyncio.get_running_loop().time() - begun < 30
+
+    asyncio.run(wait_behind())
 
 
 def test_a_database_that_stands_still_is_found_out_within_seconds(
