@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from offsetzero.api.models import AT, Answer, like
 from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
 
+_EventType = Annotated[str, Field(json_schema_extra={"enum": list(EVENT_TYPES)})]
+"""One that is unknown is refused with a code of its own, so the model takes any."""
 _WEBHOOK = "01981f50-02c7-7a44-b0de-9c4f1e7d8812"
 
 
@@ -23,7 +25,7 @@ class WebhookRequest(BaseModel):
     )
 
     url: Annotated[str, Field(min_length=1, max_length=2048)]
-    event_types: Annotated[list[str], Field(min_length=1, max_length=len(EVENT_TYPES))] = list(EVENT_TYPES)
+    event_types: Annotated[list[_EventType], Field(min_length=1, max_length=len(EVENT_TYPES))] = list(EVENT_TYPES)
 
 
 class WebhookChange(BaseModel):
@@ -32,7 +34,7 @@ class WebhookChange(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"enabled": True}]})
 
     url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
-    event_types: Annotated[list[str], Field(min_length=1, max_length=len(EVENT_TYPES))] | None = None
+    event_types: Annotated[list[_EventType], Field(min_length=1, max_length=len(EVENT_TYPES))] | None = None
     enabled: bool | None = None
 
 

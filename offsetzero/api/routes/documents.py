@@ -38,7 +38,8 @@ _FORM: dict[str, Any] = {
                             "description": f"One document: {formats.ACCEPTED}",
                         }
                     },
-                }
+                },
+                "encoding": {uploads.FIELD: {"contentType": ", ".join(one.content_type for one in formats.FORMATS)}},
             },
             "application/json": {"schema": ObjectRequest.model_json_schema()},
         },

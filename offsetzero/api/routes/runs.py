@@ -1,6 +1,6 @@
 """Runs: how far the pipeline is with a document."""
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Response
@@ -22,6 +22,17 @@ from offsetzero.store.run_views import RunView
 from offsetzero.store.script import Script, arun
 
 router = APIRouter(tags=["runs"])
+
+# Of each event of a stream, as OpenAPI 3.2 describes them.
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["run", "step", "resync"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "id": {"type": "string"},
+    },
+    "required": ["event", "data", "id"],
+}
 
 
 @router.get(
@@ -78,7 +89,7 @@ def _cancel(once: Once, run_id: UUID) -> Script[RunView | None]:
     responses={
         200: {
             "description": "Server-sent events: `run`, `step` and `resync`, until the run is over",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"itemSchema": _EVENT}},
         },
         204: {"description": "The run is over, and the client knows all of it: it need not come again"},
         **errors("not-found", "invalid-request", "too-many-streams"),
