@@ -127,8 +127,9 @@ define install
 		exit 1; fi
 endef
 
-# Made anew when the lock changes: the lock with its checksums, then this package without more. setuptools comes
-# first, because two packages come as source only and are built with this one, not with whatever is newest.
+# The lock with its checksums, then this package without more. setuptools comes first, because two packages come as
+# source only and are built with this one, not with whatever is newest. When the lock changes, what is there of the same
+# Python gets what has changed, in seconds; what the lock has no more stays until `make clean`.
 $(READY):
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "make: offsetzero needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python" >&2; \
@@ -138,8 +139,9 @@ $(READY):
 	@if ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
 		echo "make: $(PYTHON) has no module venv (on Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "Installing the packages of requirements.lock into $(VENV) (once; again when the lock changes) …"
-	@rm -rf $(VENV)
-	@$(PYTHON) -m venv $(VENV)
+	@is=$$($(PYTHON) -c 'import sys; print(sys.version)'); \
+	if ls $(VENV)/.ready-* > /dev/null 2>&1 && [ "$$($(BIN)/python -c 'import sys; print(sys.version)')" = "$$is" ]; \
+	then rm -f $(VENV)/.ready-*; else rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); fi
 	@awk '/^setuptools==/,!/\\$$/' requirements.lock > $(VENV)/build.lock
 	$(call install,--require-hashes -r $(VENV)/build.lock)
 	$(call install,--require-hashes --no-build-isolation --use-pep517 -r requirements.lock)
