@@ -156,8 +156,12 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from here: who acknowledges nothing is gone
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
+    # Connections have it from here. Who acknowledges nothing is gone; who sends nothing is asked whether it is there:
+    # a machine that lost power in the middle of an upload would be waited for without end.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {"TCP_USER_TIMEOUT": SILENT_MS, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5}.items():
+        if hasattr(socket, name):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     try:
         listener.bind((host, port))
         listener.listen(2048)  # now, so that whoever reads the line "api listens" is not refused
