@@ -21,6 +21,7 @@ _FIELDS = 5
 _SECOND = timedelta(seconds=1)
 _STRIDE = timedelta(days=1)  # no zone has changed its offset twice within a week since 1970
 _WINDOW, _WIDER = timedelta(hours=1), 4
+_NO_ZONES = ("localtime", "posixrules", "Factory", "right/", "posix/")  # files beside them, each machine's own
 _FIRST = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 
 
@@ -142,6 +143,8 @@ def _wall(instant: datetime, offset: timedelta) -> datetime:
 
 def _zone(name: str) -> ZoneInfo:
     try:
+        if name.startswith(_NO_ZONES):
+            raise LookupError(name)
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):  # unknown; no name of a zone; the name of a folder
         raise ConfigurationError(f"zone {name[:60]!r}: no such time zone; give a name such as Europe/Berlin") from None

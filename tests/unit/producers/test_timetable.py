@@ -249,6 +249,7 @@ def test_the_newest_are_the_last_of_all(most: int, hours: int) -> None:
         ("0 0 * * *", "", "no such time zone"),
         ("0 0 * * *", "a\0b", "no such time zone"),
         ("0 0 * * *", "x" * 5_000, "no such time zone"),
+        ("0 0 * * *", "localtime", "no such time zone"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(cron: str, zone: str, said: str) -> None:
