@@ -1,7 +1,8 @@
 """The re-index of a schedule: another run of each document, a page at a time.
 
 Each page is a transaction that also says how far it has come: killed anywhere, the next scheduler goes on behind the
-last page, and each document has one run for a fire time.
+last page, and each document has one run for a fire time. All of it asks for the lane for backfill, so that what is
+uploaded meanwhile does not wait behind it.
 """
 
 from datetime import datetime
@@ -43,7 +44,7 @@ def turn(settings: Settings) -> Script[Turned | None]:
         document = free.get(document_id)
         if document is not None:
             event_id = uuid7_of(page.fire_at, page.fire_id.bytes, document_id.bytes)
-            yield from runs.begin_again(document, settings, event_id=event_id)
+            yield from runs.begin_again(document, settings, event_id=event_id, bulk=True)
             begun += 1
         elif (yield from documents.is_living(document_id)):
             break

@@ -320,6 +320,7 @@ def test_a_reindex_begins_a_run_of_each_document_once_whoever_is_killed(
     worked = [UUID(key) for (key,) in connection.execute("SELECT aggregateid FROM outbox ORDER BY number")]
     assert worked == [one for one in mine if one != gone], "each once, in its order"
     assert connection.execute("SELECT count(*), count(DISTINCT document_id) FROM runs").fetchone() == (34, 34)
+    assert connection.execute("SELECT DISTINCT topic FROM outbox").fetchall() == [("documents.bulk",)]
     assert connection.execute("SELECT documents FROM schedule_fires").fetchone() == (34,)
     assert count() == 34
 

@@ -28,6 +28,7 @@ from support import IS_NIGHT, wait_until
 KILLS = 40 if IS_NIGHT else 2
 BELLS = 40 if IS_NIGHT else 3
 DOCUMENTS = 3_000 if IS_NIGHT else 120
+TOPICS = ("documents", "documents.bulk")
 # Each insert takes its time, so that a kill is in the midst of a transaction, between firing and marking.
 SLOW = """
 CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$;
@@ -81,7 +82,7 @@ def test_two_schedulers_that_are_killed_fire_each_time_once(
 ) -> None:
     """hexpm#1825: a nightly job ran two or three times."""
     offsetzero = CommandsHere(settings, monkeypatch)
-    cluster.ensure(settings, [Topic("documents", 1)])
+    cluster.ensure(settings, [Topic(name, 1) for name in TOPICS])
     with psycopg.connect(settings.database_url.get_secret_value(), autocommit=True) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(SLOW.encode())
@@ -137,19 +138,20 @@ def _events(found: list[schedules.Schedule]) -> set[UUID]:
 
 
 def _ids(settings: Settings) -> list[UUID]:
-    """The event ids in the topic."""
+    """The event ids in the topics."""
     consumer = Consumer({"bootstrap.servers": settings.kafka.bootstrap_servers, "group.id": "judge"})
-    place = TopicPartition(Names(settings.kafka.namespace).topic("documents"), 0, OFFSET_BEGINNING)
+    names = Names(settings.kafka.namespace)
+    places = [TopicPartition(names.topic(name), 0, OFFSET_BEGINNING) for name in TOPICS]
     found: list[UUID] = []
     try:
-        wanted = consumer.get_watermark_offsets(place, 10)[1]
-        consumer.assign([place])
+        wanted = sum(consumer.get_watermark_offsets(place, 10)[1] for place in places)
+        consumer.assign(places)
 
         def enough() -> bool:
             found.extend(UUID(dict(one.headers() or ())["ce_id"].decode()) for one in consumer.consume(1_000, 0.2))
             return len(found) >= wanted
 
-        wait_until(enough, 60, interval=0.0, what="the events of the topic")
+        wait_until(enough, 60, interval=0.0, what="the events of the topics")
     finally:
         consumer.close()
     return found

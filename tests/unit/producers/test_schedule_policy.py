@@ -62,7 +62,7 @@ class Clocks(RuleBasedStateMachine):
     def begin(self, minutes: int) -> None:
         self.table = timetable(f"*/{minutes} * * * *" if minutes < 60 else "0 * * * *", "Europe/Berlin")
 
-    @rule(minutes=st.integers(1, 15))
+    @rule(minutes=st.integers(1, 10))
     def work(self, minutes: int) -> None:
         """Time passes, and it looks all the time: what comes then is done then, or was before."""
         begun = self.now
@@ -114,7 +114,7 @@ class ClocksAll(Clocks):
 
 
 for _machine in (ClocksOnce, ClocksSkip, ClocksAll):
-    _machine.TestCase.settings = settings(stateful_step_count=15)
+    _machine.TestCase.settings = settings(stateful_step_count=12)
 TestOnce, TestSkip, TestAll = ClocksOnce.TestCase, ClocksSkip.TestCase, ClocksAll.TestCase
 
 
