@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races requests rescues streams outbox outbox-nightly nightly nightly-properties bench bench-replay bench-rebuild fairness spike check format lock clean
+.PHONY: help demo compose-demo up test simulate simulate-order chaos amounts fold races requests rescues streams vectors outbox outbox-nightly nightly nightly-properties bench bench-replay bench-rebuild fairness spike check format lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ outbox: $(READY) ## Have 16 writers write EVENTS (200,000) while relays are kill
 outbox-nightly:
 	@$(MAKE) --no-print-directory outbox EVENTS=1000000
 
-nightly: nightly-properties simulate simulate-order chaos amounts fold races requests rescues streams outbox-nightly ## All that takes too long for every change
+nightly: nightly-properties simulate simulate-order chaos amounts fold races requests rescues streams vectors outbox-nightly ## All that takes too long for every change
 
 amounts: $(READY) ## Redrive 100,000 dead letters at a set rate, list a million, start with a million that wait, some minutes
 	@OZ_TEST_AMOUNTS=1 $(BIN)/python -m pytest tests/kafka/test_dlq_amounts.py tests/kafka/test_group_order.py \
@@ -63,6 +63,9 @@ requests: $(READY) ## Send the API whatever its OpenAPI document allows or forbi
 
 streams: $(READY) ## Have 1,000 clients follow runs, break off at random and come again; lose one without a word
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/e2e/test_api_events.py -k "random or gone" --servers=embedded -v -s $(ARGS)
+
+vectors: $(READY) ## Change the model of vectors as operators do, with all processes, a minute
+	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/e2e/test_rebuild_model.py --servers=embedded -v $(ARGS)
 
 nightly-properties: $(READY) ## Search longer for what breaks the pure cores: 10,000 examples of each property
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --timeout=0 tests/unit -m hypothesis $(ARGS)

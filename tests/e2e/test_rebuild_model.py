@@ -79,6 +79,7 @@ def rebuild(pipeline: Pipeline, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.skipif(not IS_NIGHT, reason="ten processes; tests/kafka/test_rebuild_model.py runs by day: make vectors")
 def test_a_rebuild_changes_the_model_while_the_old_one_answers(pipeline: Pipeline, watched: Watched) -> None:
     pipeline.start_intake()
     members = [pipeline.start("groups", "run", "indexer") for _ in range(2)]
@@ -105,8 +106,6 @@ def test_a_rebuild_changes_the_model_while_the_old_one_answers(pipeline: Pipelin
         assert "generation 2 was made with" in member.log
     assert rows(pipeline, "SELECT indisvalid FROM pg_index WHERE indexrelid = %s::regclass", INDEX) == [(True,)]
 
-    if not IS_NIGHT:
-        return
     asked = list(watched.server.texts)
     again = rebuild(pipeline, "rebuild", "indexer", "--why", "once more", "--processes", "1", "--yes")
     said, _ = again.communicate(timeout=120)
