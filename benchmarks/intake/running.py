@@ -52,7 +52,7 @@ def running(**settings: str) -> Iterator[Running]:
     command = [sys.executable, "-m", "offsetzero", "up", "--json", "--port", "0", "--home", str(home)]
     child = subprocess.Popen(
         command,
-        env={**environment, **settings, "OFFSETZERO_LOG_LEVEL": "WARNING"},
+        env={**environment, **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

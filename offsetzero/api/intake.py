@@ -57,7 +57,7 @@ async def take_in(
             this key is at work; 422, the key was used for another request.
     """
     payload = payload or f"{upload.sha256} {upload.content_type} {upload.name}"
-    before = await once.services.run(_look(once, payload, upload.sha256))
+    before = await once.services.ask(_look(once, payload, upload.sha256))
     if isinstance(before, Response):
         return before
     if before is None:

@@ -16,7 +16,7 @@ from offsetzero.api.run_feeds import RunFeeds
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.settings import Settings
 from offsetzero.store import generations, tenants
-from offsetzero.store.database import AsyncConnection, AsyncPool
+from offsetzero.store.database import AsyncConnection, AsyncPool, acommitting
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import Script, arun
 from offsetzero.store.tenants import Role
@@ -70,6 +70,11 @@ class Services:
         async with self.pool.connection() as connection:
             return await arun(connection, script)
 
+    async def ask(self, script: Script[T]) -> T:
+        """Run a script of one statement, or of some that need not be of one moment: a round trip for each."""
+        async with acommitting(self.pool) as connection:
+            return await arun(connection, script)
+
     async def look(self, script: Script[T]) -> T:
         """Run a script that reads, all of it as of one moment."""
         async with self._one_moment() as connection:
@@ -108,7 +113,7 @@ async def _tenant(
     if credentials is None:
         detail = "send the API key of your tenant as `Authorization: Bearer ozk_…`"
         raise Problem(401, "key-needed", detail, headers={"WWW-Authenticate": "Bearer"})
-    owner = await services.run(tenants.owner_of(credentials.credentials))
+    owner = await services.ask(tenants.owner_of(credentials.credentials))
     if owner is None:
         headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)

@@ -1,5 +1,6 @@
 """One of our own processes (api, relay, a group): started, awaited, started again when it ends, stopped."""
 
+import contextlib
 import http.client
 import os
 import signal
@@ -20,6 +21,7 @@ _RESTART_DELAYS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that e
 _PORT_RACES = 3  # a free port may be taken between our look and the process's bind
 _WORK_SECONDS = 30.0  # after which a process counts as ready though it has no work assigned
 _PATIENCE_SECONDS = 2.0  # after which we say what is waited for
+_NICE = 10  # a tenth of the processor's time of one that does not give way
 _STEADY_SECONDS = 60.0  # after which its next end counts as the first
 _WAITS = "waits for its partitions; members of a run that was killed are missed after 10 s"
 _IDLE = "(no partition yet: other members have them; see `offsetzero groups list`)"
@@ -50,6 +52,8 @@ class Process:
         log: the file of its log lines.
         hold: descriptors that stay open until it is gone.
         report: told what becomes of it.
+        gives_way: to the others, when all of them want to compute: on one machine, work that can wait must not be why
+            an upload is answered late.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Process:
         log: Path,
         hold: Sequence[int],
         report: Report,
+        gives_way: bool = False,
     ) -> None:
         self.name = name
         self.port = port
@@ -78,6 +83,7 @@ class Process:
         self._log = log
         self._hold = hold
         self._report = report
+        self._gives_way = gives_way
         self._child: Child | None = None
         self._started = 0.0
         self._ready = False
@@ -97,6 +103,9 @@ class Process:
             grace=_GRACE_SECONDS,
             hold=self._hold,
         )
+        if self._gives_way and hasattr(os, "setpriority"):
+            with contextlib.suppress(OSError):  # it has ended already, which is seen in a moment
+                os.setpriority(os.PRIO_PROCESS, self._child.pid, _NICE)
         self._started = time.monotonic()
         self._restart_at = None
         self._ready = False

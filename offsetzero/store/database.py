@@ -1,8 +1,10 @@
 """Pools of connections to PostgreSQL."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import select
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
@@ -15,6 +17,7 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 AsyncConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 AsyncPool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
+_TRIED_SECONDS = 1.0
 IN_SCHEMA = "SELECT set_config('search_path', quote_ident(%s) || ', ' || current_setting('search_path'), %s)"
 """Has tables found in a schema first; whether only until the transaction ends."""
 _SESSION: dict[str, Any] = {
@@ -78,6 +81,13 @@ def pool(
     return made
 
 
+def _has_news(connection: AsyncConnection) -> bool:
+    """Whether the server has said something that nobody asked for, or has closed the connection."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def session(settings: Settings, name: str) -> Connection:
     """One connection in autocommit, for a command; a peer that vanished is noticed in half a minute.
 
@@ -112,6 +122,18 @@ def committing(pool: Pool) -> Generator[Connection]:
                 connection.autocommit = False
 
 
+@asynccontextmanager
+async def acommitting(pool: AsyncPool) -> AsyncIterator[AsyncConnection]:
+    """`committing` for an async pool."""
+    async with pool.connection() as connection:
+        await connection.set_autocommit(True)
+        try:
+            yield connection
+        finally:
+            if not connection.closed:
+                await connection.set_autocommit(False)
+
+
 def async_pool(
     settings: Settings,
     size: int,
@@ -125,7 +147,8 @@ def async_pool(
     """A pool for one asyncio loop; not open yet: use it as `async with async_pool(…) as pool`.
 
     It tries a connection before it hands it out, so that a request after a restart of PostgreSQL does
-    not get a dead one.
+    not get a dead one. One that was tried within a second, and of which nothing has come since, is not tried again:
+    that takes three round trips, and a server that ends says so on the connection.
 
     Args:
         size, name, timeout, schema: as those of `pool`.
@@ -133,9 +156,15 @@ def async_pool(
         patience: seconds that a caller waits while others are given connections, if longer: then the database is there.
     """
 
+    tried: WeakKeyDictionary[AsyncConnection, float] = WeakKeyDictionary()
+
     async def check(connection: AsyncConnection) -> None:
+        now = SYSTEM.monotonic()
+        if now - tried.get(connection, -_TRIED_SECONDS) < _TRIED_SECONDS and not _has_news(connection):
+            return
         try:
             await AsyncConnectionPool.check_connection(connection)
+            tried[connection] = now
         except Exception:
             # The others are of the same time, and the pool pauses ever longer between two that are dead.
             await made.drain()
