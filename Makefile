@@ -25,8 +25,14 @@ compose-demo: $(READY) ## Build the image, bring docker-compose.yml up, run the 
 up: $(READY) ## Run everything on this machine until Ctrl-C
 	@$(BIN)/offsetzero up $(ARGS)
 
+# With byte code, whatever the machine's habit is: hundreds of processes are started, and test files are rewritten.
 test: $(READY) ## Run all tests, three at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+
+.PHONY: times
+nightly: times
+times: $(READY) ## See that what has to be within seconds is, where nothing else is at work, some minutes
+	@OZ_TEST_TIMES=1 $(BIN)/python -m pytest -m timed --servers=embedded -v -s $(ARGS)
 
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
 	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from typer.exceptions import TyperException
 
+from offsetzero import logs
 from offsetzero.cli.app import app, report
 from offsetzero.settings import Settings
 
@@ -78,7 +80,7 @@ class _OfThisThread(io.StringIO):
 class CommandsHere:
     """Runs `offsetzero …` in the test's own process, which takes a tenth of the time: the same map, errors and status.
 
-    What is not there: signals, and that nothing was imported or declared before.
+    What is not there: signals, that nothing was imported or declared before, and logs of its own, which would stay.
 
     Args:
         settings: of the test.
@@ -96,17 +98,30 @@ class CommandsHere:
             if name.startswith("OFFSETZERO_"):
                 monkeypatch.setenv(name, value)
 
-    def __call__(self, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        done = self.ask(*arguments)
+    def __call__(
+        self, *arguments: str, status: int = 0, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = self.ask(*arguments, stdin=stdin, **environment)
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
-    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def ask(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         """The same, whatever its exit status is."""
         out, err, ended = _OfThisThread(sys.stdout), _OfThisThread(sys.stderr), 0
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            patch.setattr(logs, "configure", lambda **_: None)
+            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            for name, value in environment.items():
+                patch.setenv(name, value)
             try:
                 ended = app(list(arguments), prog_name="offsetzero", standalone_mode=False) or 0
+            except TyperException as error:  # of how it was used
+                error.show()
+                ended = error.exit_code
             except Exception as error:
                 if not report(error):
                     raise

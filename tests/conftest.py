@@ -5,10 +5,11 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import psycopg
@@ -17,6 +18,12 @@ import pytest
 import backends  # tests/ is on the path, and no package
 import servers as shared
 from offsetzero.settings import Settings
+from support import IS_TIMED
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+Aside: TypeAlias = Callable[[Callable[[], None]], None]
 
 _TEMPLATE = "offsetzero_template"
 _TEMPLATE_LOCK = 4_711
@@ -74,9 +81,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test with real servers and processes gets a second try: what the machine does meanwhile is not in its hands.
 
     A failure of both fails the run. One of the first alone is shown whole at the end of it, and counted in its last
-    line: it is looked into all the same. The nightly proofs have one try.
+    line: it is looked into all the same. The nightly proofs, and those of times, have one try.
     """
-    if os.environ.get("OZ_TEST_PROFILE") == "nightly":
+    if IS_TIMED:
         return
     for item in items:
         if item.path.relative_to(_TESTS).parts[0] in _WITH_SERVERS:
@@ -181,16 +188,30 @@ def _template(request: pytest.FixtureRequest, postgres_url: str) -> str:
     return _TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def _aside(_servers: shared.Connection) -> Iterator[Aside]:
+    """Has something done that the next test need not wait for; what went wrong there is told at the end."""
+    begun: list[Future[None]] = []
+    with ThreadPoolExecutor(1, "aside") as executor:
+        yield lambda work: begun.append(executor.submit(work))
+    for one in begun:
+        one.result()
+
+
 @pytest.fixture
-def database_url(postgres_url: str, _template: str) -> Iterator[str]:
+def database_url(postgres_url: str, _template: str, _aside: Aside) -> Iterator[str]:
     """URL of a fresh, migrated database of the test's own."""
     name = f"t{secrets.token_hex(6)}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock_shared(%s)", (_TEMPLATE_LOCK,))
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {_template} STRATEGY FILE_COPY")
     yield database(postgres_url, name)
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def drop() -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    _aside(drop)
 
 
 @pytest.fixture
@@ -199,11 +220,18 @@ def namespace() -> str:
     return f"t{secrets.token_hex(5)}."
 
 
-@pytest.fixture
-def settings(kafka_bootstrap: str, database_url: str, namespace: str, tmp_path: Path) -> Iterator[Settings]:
-    """Settings of a process on the real servers: namespace, database and home of the test's own, short delays."""
+@pytest.fixture(scope="session")
+def _admin(kafka_bootstrap: str) -> "AdminClient":
     from confluent_kafka.admin import AdminClient
 
+    return AdminClient({"bootstrap.servers": kafka_bootstrap, "log_level": 0})
+
+
+@pytest.fixture
+def settings(
+    kafka_bootstrap: str, database_url: str, namespace: str, tmp_path: Path, _admin: "AdminClient", _aside: Aside
+) -> Iterator[Settings]:
+    """Settings of a process on the real servers: namespace, database and home of the test's own, short delays."""
     made = Settings(
         home=tmp_path,
         database_url=database_url,
@@ -212,11 +240,14 @@ def settings(kafka_bootstrap: str, database_url: str, namespace: str, tmp_path: 
         webhooks={"delays": {"retry-5s": 1.0, "retry-5m": 2.0}},
     )
     yield made
-    client = AdminClient({"bootstrap.servers": kafka_bootstrap, "log_level": 0})
-    mine = [name for name in client.list_topics(timeout=10).topics if name.startswith(namespace)]
-    if mine:
-        for deleted in client.delete_topics(mine, operation_timeout=5).values():
-            deleted.exception(10)
+
+    def delete() -> None:
+        mine = [name for name in _admin.list_topics(timeout=60).topics if name.startswith(namespace)]
+        if mine:
+            for deleted in _admin.delete_topics(mine, operation_timeout=5).values():
+                deleted.exception(60)
+
+    _aside(delete)
 
 
 def database(url: str, name: str) -> str:

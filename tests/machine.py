@@ -94,7 +94,7 @@ def small_disk(*options: str) -> Iterator[Path]:
         finally:
             # a killed server's guard may still be ending
             unmount = ["umount", folder]
-            wait_until(lambda: subprocess.run(unmount, capture_output=True, check=False).returncode == 0, 20)
+            wait_until(lambda: subprocess.run(unmount, capture_output=True, check=False).returncode == 0)
 
 
 def can_mount() -> bool:
@@ -167,6 +167,6 @@ def first_record(server: Kafka, topic: str) -> bytes | None:
                 raise KafkaException(message.error())
             return message.value() if message is not None else None
 
-        return wait_until(poll, 20, what="the first record")
+        return wait_until(poll, what="the first record")
     finally:
         consumer.close()

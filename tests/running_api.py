@@ -49,11 +49,11 @@ def serving(settings: Settings) -> Iterator[str]:
     thread = threading.Thread(target=server.run, args=([listener],), name="api")
     thread.start()
     try:
-        wait_until(lambda: server.started or not thread.is_alive(), 10, what="the API listens")
+        wait_until(lambda: server.started or not thread.is_alive(), what="the API listens")
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 @contextmanager

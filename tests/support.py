@@ -12,10 +12,13 @@ from hypothesis import settings
 
 T = TypeVar("T")
 IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
+IS_TIMED = IS_NIGHT or "OZ_TEST_TIMES" in os.environ
+PATIENCE = 60.0
+"""Seconds that a test waits for what must come: more than a machine that is busy with other things may take."""
 AT_NIGHT = pytest.mark.skipif(not IS_NIGHT, reason="one of its kind runs by day, all of them at night: make chaos")
 
 
-def wait_until(condition: Callable[[], T], deadline: float = 30.0, *, what: str = "", interval: float = 0.05) -> T:
+def wait_until(condition: Callable[[], T], deadline: float = PATIENCE, *, what: str = "", interval: float = 0.05) -> T:
     """Call `condition` until its answer is true, and return that answer.
 
     Args:
@@ -38,13 +41,33 @@ def wait_until(condition: Callable[[], T], deadline: float = 30.0, *, what: str 
         time.sleep(interval)
 
 
+def passes(seconds: float) -> None:
+    """Let real time pass, where something has to last: never in order to wait for what must come."""
+    end = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= end, seconds + PATIENCE, what=f"{seconds:g} s")
+
+
+def within(most: float, took: float, what: str) -> None:
+    """Say how long something took; that it may take so long at most is looked at where nothing else is at work.
+
+    A test that does so has the mark `timed`, for `make times`. Beside other tests it has to come at all.
+
+    Args:
+        most: seconds.
+        took: seconds.
+        what: took that long.
+    """
+    print(f"{what}: {took:.2f} s, of {most:g} s at most")
+    assert took <= most or not IS_TIMED, f"{what}: {took:.2f} s"
+
+
 def machine(steps: int = 40) -> settings:
-    """Settings of a state machine: 500 examples, and 10,000 in the profile `nightly` (`make nightly-properties`).
+    """Settings of a state machine: 200 examples, and 10,000 in the profile `nightly` (`make nightly-properties`).
 
     Args:
         steps: the most rules in one example.
     """
-    return settings(max_examples=max(500, settings().max_examples), stateful_step_count=steps, deadline=None)
+    return settings(max_examples=max(200, settings().max_examples), stateful_step_count=steps, deadline=None)
 
 
 class ManualClock:

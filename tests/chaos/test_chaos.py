@@ -14,7 +14,7 @@ from chaos.stand import Stand
 from chaos.subjects import EFFECTS, GROUP, KINDS
 
 from offsetzero.topics import lag
-from support import wait_until
+from support import passes, wait_until
 
 MEMBERS = 3
 SERVERS = {What.BROKER: 1, What.DATABASE: 1}
@@ -74,11 +74,11 @@ def test_what_is_killed_loses_doubles_and_turns_round_nothing(
                 crew.replace(victim(crew, load, dice))
             elif step.what is What.FROZEN:
                 (frozen := victim(crew, load, dice)).freeze()
-                pause(step.seconds)
+                passes(step.seconds)
                 frozen.thaw()
             else:
                 stand.kill(step.what)
-                pause(step.seconds)
+                passes(step.seconds)
                 stand.start(step.what)
         end(load, crew)
 
@@ -98,7 +98,7 @@ def test_a_database_that_is_away_costs_no_attempt_no_record_and_no_membership(
             load.publish(published := min(2 * third, published + third // 10))
             crew.check()
             assert members(stand) == joined
-            pause(0.3)
+            passes(0.3)
         stand.start(What.DATABASE)
         load.publish_rest()
         load.await_all(crew.check)
@@ -143,9 +143,3 @@ def end(load: Load, crew: Crew) -> None:
     assert load.verdict() == []
     assert crew.stop() == [0] * MEMBERS
     assert load.behind() == []
-
-
-def pause(seconds: float) -> None:
-    """For an outage that lasts."""
-    until = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= until, seconds + 10)

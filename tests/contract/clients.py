@@ -163,7 +163,7 @@ class ClientLog:
         script()
 
     def until(self, condition: Callable[[], T], what: str) -> T:
-        return wait_until(condition, 30, what=what, interval=0.02)
+        return wait_until(condition, what=what, interval=0.02)
 
     def gate(self) -> RealGate:
         return RealGate()

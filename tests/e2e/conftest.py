@@ -19,7 +19,7 @@ import pytest
 
 from offsetzero.settings import Settings
 from offsetzero.topics import catalogue, cluster
-from support import wait_until
+from support import PATIENCE, wait_until
 
 
 def environment(settings: Settings, **more: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ class Process:
         """The lines of its log that are whole."""
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{") and line.endswith("}")]
 
-    def await_line(self, event: str, deadline: float = 30) -> dict[str, Any]:
+    def await_line(self, event: str, deadline: float = PATIENCE) -> dict[str, Any]:
         """Wait for a line of the log; a process that ended meanwhile fails the test with its log."""
 
         def look() -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ class Process:
         self.child.kill()
         self.child.wait()
 
-    def stop(self, deadline: float = 40) -> int:
+    def stop(self, deadline: float = PATIENCE) -> int:
         """SIGTERM; returns the exit status."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)

@@ -170,6 +170,6 @@ def test_a_deletion_at_the_same_time_wins_and_leaves_no_object(api: Api) -> None
             what="the upload waits for the row",
         )
         connection.commit()
-        answer = upload.result(20)
+        answer = upload.result(60)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:offsetzero:problem:conflict")
     assert api.objects() == []

@@ -2,7 +2,6 @@
 
 import asyncio
 import ctypes
-import os
 import random
 import signal
 import socket
@@ -27,9 +26,8 @@ from offsetzero.settings import Settings
 from offsetzero.store import runs
 from offsetzero.store.script import Script, run
 from offsetzero.store.tenants import create_key
-from support import wait_until
+from support import IS_NIGHT, wait_until, within
 
-IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 # A filter of the kernel on one socket that lets no packet in, not even acknowledgements out: `ret 0`.
 _RETURN_0 = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
 _DROP_ALL = struct.pack("HP", 1, ctypes.addressof(_RETURN_0))
@@ -83,7 +81,7 @@ def test_a_tenant_has_so_many_streams_open_and_no_more(database_url: str, tmp_pa
                 assert third.json()["type"].endswith(":too-many-streams")
                 with following(api.stranger, others) as of_another:
                     assert len(_take(of_another, 3)) == 3
-            wait_until(lambda: not refused(), 10, what="the end of a stream makes room")
+            wait_until(lambda: not refused(), what="the end of a stream makes room")
 
 
 def test_a_run_is_followed_to_its_end_and_no_further(api: Api) -> None:
@@ -196,11 +194,12 @@ def test_a_client_that_reads_nothing_is_given_up(api: Api, monkeypatch: pytest.M
         more = "jsonb_build_object('reason', repeat('y', 90000))"  # 20 MB: more than all buffers on the way hold
         connection.execute(f"UPDATE run_events SET state = state || {more}")
     with _open(api, run_id):
-        wait_until(lambda: _streams(api) == 0, 10, what="the stream is given up")
+        wait_until(lambda: _streams(api) == 0, what="the stream is given up")
         _do(api, runs.succeed_step(run_id, "indexer"), runs.succeed_step(run_id, "summariser"))
         assert api.client.get(f"/runs/{run_id}").json()["status"] == "succeeded", "the run is none of its business"
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
 def test_a_client_that_is_gone_without_a_word_is_found(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -213,10 +212,8 @@ def test_a_client_that_is_gone_without_a_word_is_found(
     with running(Settings(home=tmp_path, database_url=database_url)) as api, _open(api, _made(api)) as client:
         begun = time.monotonic()
         client.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, _DROP_ALL)
-        wait_until(lambda: _streams(api) == 0, 50 if IS_NIGHT else 10, what="the client is found to be gone")
-        took = time.monotonic() - begun
-    print(f"a client without power: {took:.1f} s")
-    assert took < (46 if IS_NIGHT else 5)
+        wait_until(lambda: _streams(api) == 0, 60, what="the client is found to be gone")
+        within(46 if IS_NIGHT else 5, time.monotonic() - begun, "a client without power")
 
 
 class _Follower:
@@ -269,7 +266,7 @@ def _serve(settings: Settings, tmp_path: Path, name: str) -> tuple[Process, str]
     return process, f"http://127.0.0.1:{process.await_line('api listens')['port']}"
 
 
-@pytest.mark.timeout(900 if IS_NIGHT else 60)
+@pytest.mark.timeout(900 if IS_NIGHT else 120)
 def test_clients_that_break_off_at_random_miss_nothing_and_hear_nothing_twice(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -315,6 +312,6 @@ def test_a_process_that_is_asked_to_end_ends_its_streams_in_order(database_url: 
             process.child.send_signal(signal.SIGTERM)
             # A connection that is cut instead raises RemoteProtocolError here.
             assert list(one or ["none"]) == list(other or ["none"]) == []
-        assert process.stop(deadline=5) == 0, process.log
+        assert process.stop() == 0, process.log
     assert "Cancel" not in process.log
     assert "Traceback" not in process.log

@@ -56,7 +56,7 @@ def _held_up(api: Api) -> Iterator[None]:
 
 def _await_one_at_work(api: Api) -> None:
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO outbox%%'"
-    wait_until(lambda: api.rows(waiting), 10, what="a request in its transaction")
+    wait_until(lambda: api.rows(waiting), what="a request in its transaction")
 
 
 def test_a_repeat_has_the_same_answer_byte_for_byte(api: Api) -> None:
@@ -176,7 +176,7 @@ def test_who_is_killed_at_work_leaves_the_key(api: Api, tmp_path: Path) -> None:
             assert isinstance(first.exception(60), httpx.TransportError)
     finally:
         process.kill()
-    taken = wait_until(lambda: found if (found := _upload(api.client, "key-1")).is_success else None, 10)
+    taken = wait_until(lambda: found if (found := _upload(api.client, "key-1")).is_success else None)
     assert taken is not None
     assert taken.status_code == 202
     assert "idempotent-replayed" not in taken.headers, "what the first has done was rolled back"
@@ -192,7 +192,7 @@ def test_a_process_that_stands_still_loses_the_key(api: Api) -> None:
             with other.transaction():
                 return run(other, answers.hold("demo", "key-1", seconds=60))
 
-        wait_until(mine, 10, what="the key is free")
+        wait_until(mine, what="the key is free")
         with pytest.raises(psycopg.Error, match="idle-in-transaction timeout"):
             hung.execute("INSERT INTO documents DEFAULT VALUES")  # whatever it would still do
 
@@ -287,4 +287,4 @@ def test_the_api_removes_what_has_expired(database_url: str, tmp_path: Path) -> 
                 (str(number), hours),
             )
     with running(Settings(home=tmp_path, database_url=database_url)) as api:
-        wait_until(lambda: api.rows("SELECT key FROM idempotency_keys") == [("0",)], 10, what="the expired are gone")
+        wait_until(lambda: api.rows("SELECT key FROM idempotency_keys") == [("0",)], what="the expired are gone")

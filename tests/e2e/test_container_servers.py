@@ -51,7 +51,7 @@ def test_a_container_is_removed_when_its_owner_is_killed(engine: docker.DockerCl
         assert container in {one.id for one in engine.containers.list(filters={"label": LABEL})}
         owner.kill()
         owner.wait()
-    wait_until(lambda: not exists(engine, container), 30, what="the end of the container")
+    wait_until(lambda: not exists(engine, container), what="the end of the container")
 
 
 def test_a_container_listens_on_loopback_with_a_password_and_is_removed_in_order(engine: docker.DockerClient) -> None:
@@ -71,4 +71,4 @@ def test_a_container_listens_on_loopback_with_a_password_and_is_removed_in_order
             assert {one["HostIp"] for one in bindings} == {"127.0.0.1"}
     finally:
         server.stop()
-    wait_until(lambda: not exists(engine, container), 30, what="the end of the container")
+    wait_until(lambda: not exists(engine, container), what="the end of the container")

@@ -10,7 +10,7 @@ import pytest
 from e2e.conftest import Pipeline, Process, Provider
 
 from offsetzero.retry import dead_letters
-from support import IS_NIGHT, wait_until
+from support import IS_NIGHT, wait_until, within
 
 DOCUMENTS = 1_000 if IS_NIGHT else 150
 
@@ -86,13 +86,15 @@ def test_a_provider_that_fails_one_event_twice_sends_it_through_both_tiers(pipel
     assert list(dead_letters.read(pipeline.settings, "summariser")) == []
 
 
+@pytest.mark.timed
 def test_retry_after_of_a_429_is_never_early(pipeline: Pipeline) -> None:
     pipeline.start_intake()
     with provider(lambda word, call: (429, {"Retry-After": "4"}) if call == 1 else (200, {})) as llm:
         pipeline.start("groups", "run", "summariser", OFFSETZERO_LLM__BASE_URL=llm.url)
         pipeline.upload("a.txt", b"throttled words")
         first, second = wait_until(lambda: calls if len(calls := llm.calls["throttled"]) == 2 else None) or []
-    assert 4.0 <= second - first <= 4.0 * 1.1 + 1.0
+    assert second - first >= 4.0
+    within(4.0 * 1.1 + 1.0, second - first, "it was asked again after")
 
 
 def test_a_400_fails_the_run_at_once_with_no_dead_letter(pipeline: Pipeline) -> None:
@@ -134,7 +136,7 @@ def test_every_process_serves_metrics_and_ends_cleanly(pipeline: Pipeline) -> No
             text = metrics(group)
             return all(f"\n{name}" in text for name in METRICS["group"]) and handled(text) == 2
 
-        wait_until(shown, 40, what="all metrics of a group")
+        wait_until(shown, what="all metrics of a group")
         text = metrics(group)
     assert 'offsetzero_retries_total{failure="transient",group="summariser",tier="retry-1m"} 1.0' in text
     assert 'offsetzero_dead_letters_total{failure="poison",group="summariser"} 1.0' in text

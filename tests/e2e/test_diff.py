@@ -41,7 +41,7 @@ class Generations:
     def await_lock(self, kind: str) -> None:
         """Wait until somebody waits for a lock."""
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = %s"
-        wait_until(lambda: self.connection.execute(waits, (kind,)).fetchone(), 20, what=f"a wait for a lock ({kind})")
+        wait_until(lambda: self.connection.execute(waits, (kind,)).fetchone(), what=f"a wait for a lock ({kind})")
 
     def diff(self, *options: str, status: int = 3) -> list[str]:
         return self.command("diff", "sizes", "1", "2", *options, status=status).stdout.splitlines()

@@ -245,8 +245,10 @@ def test_an_erasure_that_is_killed_goes_on_where_it_was(settings: Settings, many
     assert ended == [None, None, "done"]
 
 
-def test_objects_that_no_document_names_are_erased_with_the_tenant(settings: Settings, tmp_path: Path) -> None:
-    offsetzero = Commands(settings, tmp_path)
+def test_objects_that_no_document_names_are_erased_with_the_tenant(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsetzero = CommandsHere(settings, monkeypatch)
     path = Path(urlparse(settings.objects).path) / "documents" / TENANT / str(uuid4())
     path.parent.mkdir(parents=True)
     path.write_text(WORD)
@@ -276,8 +278,8 @@ def test_generations_that_are_kept_and_do_not_follow_the_log_are_named(
     ]
 
 
-def test_what_cannot_be_erased_is_one_clear_error(settings: Settings, tmp_path: Path) -> None:
-    offsetzero = Commands(settings, tmp_path)
+def test_what_cannot_be_erased_is_one_clear_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsetzero = CommandsHere(settings, monkeypatch)
     assert "--document ID, or --tenant TENANT" in offsetzero("erase", status=1).stderr
     both = ("--tenant", TENANT, "--document", str(uuid4()), "--yes")
     assert "--why: say why" in (said := offsetzero("erase", *both, status=1).stderr)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from commands import Commands
+from commands import CommandsHere
 
 from offsetzero.settings import Settings
 from offsetzero.store import tenants
@@ -13,8 +13,8 @@ from offsetzero.store.script import run
 
 
 @pytest.fixture
-def offsetzero(database_url: str, tmp_path: Path) -> Commands:
-    return Commands(Settings(home=tmp_path, database_url=database_url), tmp_path)
+def offsetzero(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
+    return CommandsHere(Settings(home=tmp_path, database_url=database_url), monkeypatch)
 
 
 def tenant_of(url: str, key: str) -> str | None:
@@ -22,7 +22,7 @@ def tenant_of(url: str, key: str) -> str | None:
         return run(connection, tenants.tenant_of(key))
 
 
-def test_a_key_is_shown_once_listed_by_its_id_and_ended(offsetzero: Commands, database_url: str) -> None:
+def test_a_key_is_shown_once_listed_by_its_id_and_ended(offsetzero: CommandsHere, database_url: str) -> None:
     made = offsetzero("keys", "create", "acme", "--name", "nightly import")
     key = made.stdout.strip()
     assert tenant_of(database_url, key) == "acme"
@@ -41,14 +41,14 @@ def test_a_key_is_shown_once_listed_by_its_id_and_ended(offsetzero: Commands, da
     assert f"was revoked at {after['revoked_at']} already" in offsetzero("keys", "revoke", row["id"], status=1).stderr
 
 
-def test_only_the_key_of_that_id_is_ended(offsetzero: Commands, database_url: str) -> None:
+def test_only_the_key_of_that_id_is_ended(offsetzero: CommandsHere, database_url: str) -> None:
     first, second = (json.loads(offsetzero("keys", "create", tenant, "--json").stdout) for tenant in ("a", "b"))
     offsetzero("keys", "revoke", first["id"])
     assert (tenant_of(database_url, first["key"]), tenant_of(database_url, second["key"])) == (None, "b")
     assert [row["tenant"] for row in json.loads(offsetzero("keys", "list", "b", "--json").stdout)] == ["b"]
 
 
-def test_a_mistake_in_keys_is_told(offsetzero: Commands, postgres_url: str) -> None:
+def test_a_mistake_in_keys_is_told(offsetzero: CommandsHere, postgres_url: str) -> None:
     assert "tenant id 'a b'" in offsetzero("keys", "create", "a b", status=1).stderr
     assert "there is no key 000000000000" in offsetzero("keys", "revoke", "000000000000", status=1).stderr
     assert "one line of 200 characters" in offsetzero("keys", "create", "a", "--name", "x" * 201, status=2).stderr

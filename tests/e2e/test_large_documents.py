@@ -3,13 +3,15 @@
 The limits stated here are several times what an idle machine of 2025 needs, because CI is not idle.
 """
 
+import io
 import os
 import random
 import resource
 import string
 import threading
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import office
@@ -19,8 +21,10 @@ from desk import Desk
 
 from offsetzero.retry.failures import Poison
 from offsetzero.settings import Settings
+from support import within
 
 MIB = 1024 * 1024
+pytestmark = pytest.mark.timed
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
@@ -73,7 +77,7 @@ def test_300_pages_take_30_seconds_and_100_mib_at_most(desk: Desk) -> None:
     with Grown() as grown:
         assert desk.index(desk.document(data)) == []
         desk.summarise(desk.document(data))
-    assert time.monotonic() - started < 30
+    within(30, time.monotonic() - started, "300 pages")
     assert grown.bytes < 100 * MIB
     (hit,) = desk.search("treasures")
     assert hit.page == 300
@@ -94,7 +98,7 @@ def test_250_000_distinct_words_take_60_seconds_and_200_mib_at_most(desk: Desk, 
     with Grown() as grown:
         assert desk.index(document) == []
         desk.summarise(document)
-    assert time.monotonic() - started < 60
+    within(60, time.monotonic() - started, "it")
     assert grown.bytes < 200 * MIB
     for word in (words[0], words[125_000], words[-1]):
         assert [hit.name for hit in desk.search(f'"{word}"')] == [f"many.{kind}"]
@@ -107,26 +111,39 @@ def test_a_word_too_long_for_the_index_fails_nothing(desk: Desk) -> None:
     assert len(desk.search("before")) == len(desk.search("after")) == 1
 
 
+def _zip_bomb() -> bytes:
+    """900 MiB of spaces."""
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("word/document.xml", "w") as part,
+    ):
+        part.write(b"<a>")
+        for _ in range(900):
+            part.write(b" " * MIB)
+        part.write(b"</a>")
+    return file.getvalue()
+
+
+def _nested() -> bytes:
+    return office.zip_of(word__document_xml=b"<a>" * 3_000_000)
+
+
 @pytest.mark.parametrize(
-    ("name", "kind", "data", "reasons"),
+    ("name", "kind", "make", "reasons"),
     [
-        ("bomb.docx", DOCX, office.zip_of(word__document_xml=b"<a>" + b" " * 900 * MIB + b"</a>"), {"too-much-memory"}),
-        (
-            "nested.docx",
-            DOCX,
-            office.zip_of(word__document_xml=b"<a>" * 3_000_000),
-            {"corrupt", "too-much-memory", "reader-crashed"},
-        ),
+        ("bomb.docx", DOCX, _zip_bomb, {"too-much-memory"}),
+        ("nested.docx", DOCX, _nested, {"corrupt", "too-much-memory", "reader-crashed"}),
     ],
     ids=["zip bomb", "nested XML"],
 )
-def test_a_bomb_fails_alone(desk: Desk, name: str, kind: str, data: bytes, reasons: set[str]) -> None:
-    good = desk.document(pdfs.pdf("A good document."), "good.pdf")
+def test_a_bomb_fails_alone(desk: Desk, name: str, kind: str, make: Callable[[], bytes], reasons: set[str]) -> None:
+    good, bad = desk.document(pdfs.pdf("A good document."), "good.pdf"), desk.document(make(), name, kind)
     started = time.monotonic()
     with Grown() as grown, pytest.raises(Poison) as caught:
-        desk.index(desk.document(data, name, kind))
+        desk.index(bad)
     assert caught.value.reason in reasons
-    assert time.monotonic() - started < 60
+    within(60, time.monotonic() - started, "it")
     assert grown.bytes < 100 * MIB
     desk.index(good)
     assert len(desk.search("good")) == 1
@@ -160,5 +177,5 @@ def _outcome(desk: Desk, data: bytes, name: str, kind: str) -> str:
 def test_odd_markup_takes_100_seconds_at_most(desk: Desk, source: str, kind: str) -> None:
     started = time.monotonic()
     outcome = _outcome(desk, source.encode(), f"odd.{kind}", f"text/{kind}")
-    assert time.monotonic() - started < 100
+    within(100, time.monotonic() - started, "it")
     assert outcome in {"read", "too-slow", "too-much-memory", "reader-crashed"}

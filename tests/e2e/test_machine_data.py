@@ -126,7 +126,7 @@ def test_data_of_an_older_kafka_get_its_features_and_keep_their_records(home: Pa
         assert found.behind() == {}
         assert found.finalized["group.version"] == 1
         admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(20)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         producer = Producer({"bootstrap.servers": server.bootstrap_servers})
         producer.produce("t", b"first")
         assert producer.flush(20) == 0

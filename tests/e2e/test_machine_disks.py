@@ -73,7 +73,7 @@ def test_a_disk_that_fills_up_under_kafka_is_told_and_what_was_acknowledged_is_t
         assert stack.kafka is not None
         stack.kafka.start()
         admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(20)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         answers: list[Any] = []
         producer = Producer({"bootstrap.servers": stack.kafka.bootstrap_servers, "log_level": 0})
         producer.produce("t", b"first", on_delivery=lambda error, _message: answers.append(error))
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_under_kafka_is_told_and_what_was_acknowledged_is_t
                 return str(error)
             return ""
 
-        said = wait_until(ends, 40, what="Kafka ends")
+        said = wait_until(ends, what="Kafka ends")
         assert "Kafka ended by itself" in said
         assert "No space left on device: 0 MB are free on the disk of" in said
         producer.purge()

@@ -142,7 +142,7 @@ def _beside_a_slow_handler(url: str) -> Iterator[psycopg.Connection]:
             "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
             " AND pid <> pg_backend_pid()"
         )
-        wait_until(lambda: member.execute(waits).rowcount, 20, what="the wait of the upgrade")
+        wait_until(lambda: member.execute(waits).rowcount, what="the wait of the upgrade")
         yield member
         slow.commit()
         upgrading.join(30)
@@ -186,7 +186,7 @@ def test_a_migration_that_is_ended_by_a_deadlock_is_tried_again(
         handler.execute("SELECT FROM webhook_deliveries")
         upgrading.start()
         waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        wait_until(lambda: other.execute(waits).rowcount, 20, what="the wait of the upgrade")
+        wait_until(lambda: other.execute(waits).rowcount, what="the wait of the upgrade")
         handler.execute("SELECT FROM replays")
         handler.commit()
     upgrading.join(30)

@@ -96,10 +96,10 @@ def test_what_is_owed_locks_runs_in_the_order_in_which_others_do(connection: Con
         settling.start()
         waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
         pid = connection.info.backend_pid
-        wait_until(lambda: other.execute(waits, (pid,)).fetchone() == (1,), 20, what="the wait for the lower one")
+        wait_until(lambda: other.execute(waits, (pid,)).fetchone() == (1,), what="the wait for the lower one")
         run(other, runs.lock_all([low, high]))  # a deadlock else, of which one of the two dies
         other.commit()
-        settling.join(20)
+        settling.join(60)
     found = connection.execute("SELECT status, count(*) FROM runs GROUP BY 1").fetchall()
     assert found == [("succeeded", 2)]
 

@@ -134,8 +134,8 @@ def test_up_works_survives_a_restart_and_refuses_a_second_one(home: Path, up: St
 
     (relay,) = (pid for pid, line in processes_of(str(home), "offsetzero relay").items() if "guard.py" not in line)
     os.kill(relay, signal.SIGKILL)  # it is started again
-    wait_until(lambda: set(processes_of(str(home), "offsetzero relay")) - {relay}, 30)
-    wait_until(lambda: answers(found["metrics"]["relay"]), 30)
+    wait_until(lambda: set(processes_of(str(home), "offsetzero relay")) - {relay})
+    wait_until(lambda: answers(found["metrics"]["relay"]))
 
     listed = offsetzero(home, "groups", "list", "--json")  # finds the servers by the folder
     assert listed.returncode == 0, listed.stderr

@@ -19,7 +19,7 @@ from offsetzero.retry.dead_letters import DeadLetter
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
 from offsetzero.topics import catalogue, cluster
-from support import wait_until
+from support import PATIENCE, wait_until
 
 
 class RunningGroup:
@@ -122,13 +122,13 @@ def effects(database: psycopg.Connection) -> list[tuple[UUID, str, int]]:
     return database.execute("SELECT document_id, note, attempt FROM effects ORDER BY n").fetchall()
 
 
-def await_effects(database: psycopg.Connection, count: int, deadline: float = 30) -> list[tuple[UUID, str, int]]:
+def await_effects(database: psycopg.Connection, count: int, deadline: float = PATIENCE) -> list[tuple[UUID, str, int]]:
     """Wait for so many effects."""
     wait_until(lambda: len(effects(database)) >= count, deadline, what=f"{count} effects")
     return effects(database)
 
 
-def await_dead_letters(settings: Settings, group: str, count: int, deadline: float = 30) -> list[DeadLetter]:
+def await_dead_letters(settings: Settings, group: str, count: int, deadline: float = PATIENCE) -> list[DeadLetter]:
     """Wait for so many dead letters."""
     return wait_until(
         lambda: found if len(found := list(dead_letters.read(settings, group))) >= count else [],

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -179,7 +180,9 @@ def _signal_at(step: str, number: int) -> None:
         if appended and not sent:
             sent = True
             self.flush(10.0)  # the records are in the log, with no end of their transaction
-            os.kill(os.getpid(), number)
+            # At this thread, which then does nothing more; of a process it may be another that takes it, and this one
+            # goes on until that has been scheduled.
+            signal.pthread_kill(threading.get_ident(), number)
         if when != "after":
             original(self, *arguments, **options)
 

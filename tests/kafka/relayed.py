@@ -30,6 +30,10 @@ WRITERS = 16
 KEYS = 300
 
 
+Kill = tuple[float, float]
+"""Two times, in seconds since 1970, between which a relay was killed: who kills may have to wait for the machine."""
+
+
 class Arrived(NamedTuple):
     """A record of the topic, in the order of its partition. `at` is when it was produced, seconds since 1970."""
 
@@ -124,7 +128,7 @@ class Relays:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._wanted = kills
         self._count = processes
-        self.killed: list[float] = []
+        self.killed: list[Kill] = []
         self.error: BaseException | None = None
 
     @property
@@ -170,8 +174,9 @@ class Relays:
                     wait_until(all_up, 60, what="all relays to be up")
                     time.sleep(self._dice.uniform(0, 0.5))
                     victim = self._processes.pop(0)
+                    before = time.time()
                     victim.kill()
-                    self.killed.append(time.time())
+                    self.killed.append((before, time.time()))
                     victim.wait()
                     self._start()
         except BaseException as error:
@@ -249,7 +254,7 @@ class Verdict:
     unexplained: int
 
 
-def judge(committed: dict[str, tuple[str, int]], records: Sequence[Arrived], killed: Sequence[float]) -> Verdict:
+def judge(committed: dict[str, tuple[str, int]], records: Sequence[Arrived], killed: Sequence[Kill]) -> Verdict:
     """Compare what was committed with what arrived.
 
     A record that comes again is explained by a relay that was killed after the first was produced, before the second.
@@ -264,7 +269,8 @@ def judge(committed: dict[str, tuple[str, int]], records: Sequence[Arrived], kil
         times[one.event_id].append(one.at)
     for found in times.values():
         first, *others = sorted(found)
-        kills_between = sum(first - 0.01 <= kill <= max(others, default=first) + 0.01 for kill in killed)
+        last = max(others, default=first)
+        kills_between = sum(first - 0.01 <= after and before <= last + 0.01 for before, after in killed)
         unexplained += max(len(others) - kills_between, 0)
     return Verdict(
         missed=len(committed.keys() - times.keys()),
@@ -285,5 +291,5 @@ def relaying(settings: Settings) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(40)
+        thread.join(60)
         assert not thread.is_alive()

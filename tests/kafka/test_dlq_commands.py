@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from commands import Commands
+from commands import CommandsHere
 from kafka import letters
 
 from offsetzero.producers.log import LogProducer
@@ -20,8 +20,8 @@ LONG = "the reason why this one failed, told at length " * 4
 
 
 @pytest.fixture
-def offsetzero(settings: Settings, tmp_path: Path) -> Commands:
-    return Commands(settings, tmp_path)
+def offsetzero(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
+    return CommandsHere(settings, monkeypatch, "own")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def dead_letters(settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("dead_letters")
-def test_dead_letters_are_listed_by_time_a_line_each_with_nothing_cut(offsetzero: Commands) -> None:
+def test_dead_letters_are_listed_by_time_a_line_each_with_nothing_cut(offsetzero: CommandsHere) -> None:
     lines = offsetzero("dlq", "list", COLUMNS="80").stdout.splitlines()
     assert [line.split()[1:5] for line in lines[1:]] == [
         ["billing", "0/0", "poison", "corrupt"],
@@ -62,7 +62,7 @@ def test_dead_letters_are_listed_by_time_a_line_each_with_nothing_cut(offsetzero
     assert [row["place"] for row in listed] == ["0/0", "1/0", "0/0"]
 
 
-def test_a_dead_letter_is_shown_as_json_in_both_forms(settings: Settings, offsetzero: Commands) -> None:
+def test_a_dead_letter_is_shown_as_json_in_both_forms(settings: Settings, offsetzero: CommandsHere) -> None:
     cluster.ensure(settings, catalogue.group_topics("audit", 1, []))
     event = DocumentDeleted(document_id=UUID(int=7), tenant_id="acme", deleted_at=datetime(2026, 1, 31, 12, tzinfo=UTC))
     with LogProducer(settings) as producer:
@@ -81,13 +81,13 @@ def test_a_dead_letter_is_shown_as_json_in_both_forms(settings: Settings, offset
     assert "\x1b" not in text
 
 
-def test_a_group_that_does_not_exist_is_named(offsetzero: Commands) -> None:
+def test_a_group_that_does_not_exist_is_named(offsetzero: CommandsHere) -> None:
     assert "there is no group nogroup" in offsetzero("dlq", "show", "nogroup", "0/0", status=1).stderr
     assert "there is no group nogroup" in offsetzero("dlq", "list", "nogroup", status=1).stderr
     assert "there is no group nogroup" in offsetzero("groups", "list", "nogroup", status=1).stderr
 
 
-def test_topics_of_groups_of_others_are_told_from_unknown_ones(settings: Settings, offsetzero: Commands) -> None:
+def test_topics_of_groups_of_others_are_told_from_unknown_ones(settings: Settings, offsetzero: CommandsHere) -> None:
     cluster.ensure(settings, [*catalogue.group_topics("billing", 1, ["soon"]), catalogue.Topic("billings", 1)])
     kinds = {line.split()[0]: line for line in offsetzero("topics", "list").stdout.splitlines()}
     assert all("of group billing" in kinds[f"billing.{name}"] for name in ("soon", "redrive", "dlq"))
@@ -100,14 +100,16 @@ def test_topics_of_groups_of_others_are_told_from_unknown_ones(settings: Setting
     )
 
 
-def test_topics_are_listed_a_line_each_with_all_event_types(offsetzero: Commands) -> None:
+def test_topics_are_listed_a_line_each_with_all_event_types(offsetzero: CommandsHere) -> None:
     lines = offsetzero("topics", "list", COLUMNS="80").stdout.splitlines()
     (runs,) = (line for line in lines if line.startswith("runs "))
     assert runs.endswith("run.succeeded, run.failed, run.cancelled")
     assert "missing" in runs
 
 
-def test_topics_of_a_group_of_ones_own_have_the_tiers_that_it_declares(offsetzero: Commands, tmp_path: Path) -> None:
+def test_topics_of_a_group_of_ones_own_have_the_tiers_that_it_declares(
+    offsetzero: CommandsHere, tmp_path: Path
+) -> None:
     (tmp_path / "own.py").write_text(
         "from offsetzero import ConsumerGroup, DocumentUploaded, Tier\n"
         "own = ConsumerGroup('own', tiers=[Tier('retry-2s', 2)])\n"

@@ -181,10 +181,10 @@ def test_what_a_redrive_was_begun_for_is_sent_after_a_kill(settings: Settings, o
     """CrossBusExplorer#64: stopping a resend lost every message, for they were removed before they were sent."""
     letters.write(settings, "audit", [Letter(offset, partition=offset % 2) for offset in range(1_000)])
     process = offsetzero.in_process_of_its_own.start(
-        "dlq", "redrive", "audit", "--all", "--why", "again", "--rate", "100"
+        "dlq", "redrive", "audit", "--all", "--why", "again", "--rate", "40"
     )
     try:
-        wait_until(lambda: letters.count_redriven(settings, "audit") > 100, what="some are sent")
+        wait_until(lambda: letters.count_redriven(settings, "audit") > 40, what="some are sent")
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -201,7 +201,7 @@ def test_what_a_redrive_was_begun_for_is_sent_after_a_kill(settings: Settings, o
     assert "has not ended" not in done.stderr
     found = letters.redriven(settings, "audit")
     assert set(letters.origins(found)) == {(offset % 2, offset) for offset in range(1_000)}
-    assert len(found) <= 1_000 + 20  # what was under way may be there twice, under one number
+    assert len(found) <= 1_000 + 10  # what was under way, a quarter of a second's, may be there twice, under one number
     assert {one["oz_redrive_no"] for one in found} == {"1"}
     assert Counter(statuses(offsetzero, "audit").values()) == {"redriven": 1_000, "open": 1}
     assert "has ended: done" in offsetzero("dlq", "redrive", "audit", "--resume", resume, status=1).stderr
@@ -221,7 +221,7 @@ def test_what_goes_on_later_is_judged_by_the_canaries_that_were_sent_and_is_of_i
     )
     await_line(process, "Canaries: 5 sent, none has ended")
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     said = offsetzero("dlq", "redrive", "audit", "--all", "--why", "impatient").stderr
     found = re.search(r"--resume (\S+) --rate 50 --canary 5 --stop-above 0.2 --canary-seconds 100$", said, re.MULTILINE)
     assert found is not None, said
@@ -229,7 +229,7 @@ def test_what_goes_on_later_is_judged_by_the_canaries_that_were_sent_and_is_of_i
     await_line(process, "Canaries: 5 sent, none has ended")
     assert letters.count_redriven(settings, "audit") == 5, "the same five"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert re.search(rf"--resume {found[1]} --rate 50 --canary 5 --stop-above 0.2 --canary-seconds 100$", said, re.M), (
         said
@@ -262,7 +262,7 @@ def test_ctrl_c_ends_a_redrive_that_goes_on_later(settings: Settings, offsetzero
     )
     wait_until(lambda: letters.count_redriven(settings, "audit") > 20, what="some are sent")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     (resume,) = re.findall(r"it goes on with: offsetzero dlq redrive audit --resume (\S+)", said)
     sent = len(letters.redriven(settings, "audit"))

@@ -58,7 +58,7 @@ def test_of_a_hundred_events_in_work_the_one_that_kills_the_process_is_dead_lett
             if is_dead():
                 await_effects(database, 99)
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 0
+                assert process.wait(60) == 0
                 break
         finally:
             process.kill()
@@ -81,7 +81,7 @@ def test_of_a_hundred_events_in_work_the_one_that_kills_the_process_is_dead_lett
             publisher.publish(uploaded(name="last"))
         await_effects(database, 100, 60)
         process.send_signal(signal.SIGTERM)
-        assert "did not leave in good order" not in (process.communicate(timeout=30)[1] or "")
+        assert "did not leave in good order" not in (process.communicate(timeout=60)[1] or "")
     finally:
         process.kill()
         process.wait()

@@ -21,12 +21,13 @@ from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster, reading
 from offsetzero.topics.names import Names
-from support import wait_until
+from support import wait_until, within
 
 Running = Callable[..., contextlib.AbstractContextManager[RunningGroup]]
 COUNT = 1_000
-LATE_MS = 250.0
+LATE = 0.25
 HOUR = 3600.0
+pytestmark = pytest.mark.timed
 
 
 class SteppedClock:
@@ -100,10 +101,9 @@ def test_a_thousand_delayed_records_run_when_they_are_due(settings: Settings, ru
     with running(audit):
         wait_until(lambda: len(ran) == COUNT, 60, what="all have run")
     due = dues(settings, "retry-5s", COUNT)
-    late = sorted(ran[where] - due[where] for where in ran)
-    print(f"late: p50 {late[COUNT // 2]} ms, p99 {late[COUNT * 99 // 100]} ms, at most {late[-1]} ms")
+    late = sorted((ran[where] - due[where]) / 1000 for where in ran)
     assert late[0] >= 0, "early"
-    assert late[COUNT * 99 // 100] <= LATE_MS
+    within(LATE, late[COUNT * 99 // 100], f"99 of 100 were late by (the last by {late[-1]:.2f} s)")
 
 
 def test_each_record_waits_for_the_delay_of_its_own_tier(settings: Settings, running: Running) -> None:
@@ -117,7 +117,7 @@ def test_each_record_waits_for_the_delay_of_its_own_tier(settings: Settings, run
     def act(event: DocumentUploaded, ctx: Context) -> None:
         ran[event.name].append(SYSTEM.monotonic())
         if event.name == "long":
-            raise Transient("busy", retry_after=20)
+            raise Transient("busy", retry_after=HOUR)
         if event.name == "asked" and ctx.attempt == 1:
             raise Throttled("throttled", retry_after=2)
         if event.name == "short" and ctx.attempt < 3:
@@ -132,7 +132,8 @@ def test_each_record_waits_for_the_delay_of_its_own_tier(settings: Settings, run
         assert len(ran["long"]) == 1
     first, second, third = ran["short"]
     for waited, delay in ((second - first, 1.0), (third - second, 3.0), (ran["asked"][1] - ran["asked"][0], 3.0)):
-        assert delay <= waited <= delay * (1 + JITTER) + LATE_MS / 1000
+        assert delay <= waited
+        within(delay * (1 + JITTER) + LATE, waited, f"after {delay:g} s")
 
 
 def test_a_long_wait_holds_up_nobody_where_tiers_are_read_in_order(settings: Settings, running: Running) -> None:
@@ -144,18 +145,20 @@ def test_a_long_wait_holds_up_nobody_where_tiers_are_read_in_order(settings: Set
     def act(event: DocumentUploaded, ctx: Context) -> None:
         ran[event.name].append((ctx.attempt, SYSTEM.monotonic()))
         if ctx.attempt == 1:
-            raise Retry(after=7) if event.name == "long" else Transient("busy")
+            raise Retry(after={"hour": HOUR, "long": 7, "short": None}[event.name])
 
     document = uploaded().document_id  # one partition
     with Publisher(settings) as publisher:
-        for name in ("long", "short"):
+        for name in ("hour", "long", "short"):
             publisher.publish(uploaded(document, name=name))
     with running(audit):
-        wait_until(lambda: len(ran["long"]) == 2, what="the long wait is over")
+        wait_until(lambda: len(ran["long"]) == len(ran["short"]) == 2, what="the long wait is over")
+        assert len(ran["hour"]) == 1
     for name, delay in (("long", 7.0), ("short", 2.0)):
         (first, began), (second, again) = ran[name]
         assert (first, second) == (1, 2)
-        assert delay - 0.01 <= again - began <= delay + 2.0
+        assert delay - 0.01 <= again - began
+        within(delay + 2.0, again - began, f"{name} began again after")
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR, 0.5])
@@ -181,7 +184,7 @@ def test_a_member_whose_clock_is_wrong_shifts_a_record_by_no_more_than_that(
         wait_until(lambda: second.runtime.health().ready, what="the second member has its partitions")
         seen = SYSTEM.monotonic()
         wait_until(lambda: len(ran) == 2, what="the second attempt")
-    assert ran[1] - seen <= delay * (1 + JITTER) + 1.0, "it waits as long as was meant, from when it was seen"
+    within(delay * (1 + JITTER) + 1.0, ran[1] - seen, "it waits as long as was meant, from when it was seen")
     assert ran[1] - ran[0] >= delay - max(0.0, -ahead), "early by no more than the clock was behind"
 
 
@@ -204,4 +207,5 @@ def test_a_clock_that_steps_while_records_wait_changes_nothing(settings: Setting
         wait_until(lambda: one.runtime.health().body["handlers"]["waiting"] == 1, what="the copy waits")
         clock.ahead = step
         wait_until(lambda: len(ran) == 2, what="the second attempt")
-    assert delay <= ran[1] - ran[0] <= delay * (1 + JITTER) + 2 * LATE_MS / 1000
+    assert delay <= ran[1] - ran[0]
+    within(delay * (1 + JITTER) + 2 * LATE, ran[1] - ran[0], "it began again after")

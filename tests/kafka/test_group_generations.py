@@ -171,7 +171,7 @@ def test_a_member_that_is_killed_after_an_effect_and_before_any_commit_of_offset
         process = commands.start("groups", "run", "mine:names")
         wait_until(lambda: named(database) >= 40, 60, what="the rest")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -3,12 +3,11 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from commands import Commands
+from commands import CommandsHere
 from confluent_kafka import Consumer, TopicPartition
 from kafka.conftest import RunningGroup, await_effects, effects, uploaded
 from kafka.test_group_database import database_away
@@ -41,8 +40,8 @@ def both(request: pytest.FixtureRequest, settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def offsetzero(settings: Settings, tmp_path: Path) -> Commands:
-    return Commands(settings, tmp_path)
+def offsetzero(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CommandsHere:
+    return CommandsHere(settings, monkeypatch)
 
 
 def spoken(settings: Settings, protocol: str) -> Settings:
@@ -105,7 +104,7 @@ def stops(settings: Settings, group: ConsumerGroup | None = None) -> PositionLos
 
 
 def stopped(member: RunningGroup, settings: Settings, before: offsets.Committed | None) -> PositionLost:
-    wait_until(lambda: not member._thread.is_alive(), 40, what="the end of the group")
+    wait_until(lambda: not member._thread.is_alive(), what="the end of the group")
     assert isinstance(member.error, PositionLost), member.error
     found = committed(settings)
     offset = found and replace(found, left=before.left if before else "")
@@ -131,7 +130,7 @@ def remake(settings: Settings, topic: str = "documents") -> None:
 
 
 def test_the_gap_below_the_log_start_is_named_and_closed_by_the_command_that_it_names(
-    both: Settings, running: Running, database: psycopg.Connection, offsetzero: Commands
+    both: Settings, running: Running, database: psycopg.Connection, offsetzero: CommandsHere
 ) -> None:
     handled(both, running, database)
     publish(both, 10, 20)
@@ -147,7 +146,7 @@ def test_the_gap_below_the_log_start_is_named_and_closed_by_the_command_that_it_
 
 
 def test_an_offset_above_the_end_stops_the_group(
-    both: Settings, running: Running, database: psycopg.Connection, offsetzero: Commands
+    both: Settings, running: Running, database: psycopg.Connection, offsetzero: CommandsHere
 ) -> None:
     handled(both, running, database)
     ids = cluster.topic_ids(both, ["documents"])
@@ -163,7 +162,7 @@ def test_an_offset_above_the_end_stops_the_group(
 
 
 def test_expired_offsets_are_not_taken_for_a_new_group(
-    both: Settings, running: Running, database: psycopg.Connection, offsetzero: Commands
+    both: Settings, running: Running, database: psycopg.Connection, offsetzero: CommandsHere
 ) -> None:
     handled(both, running, database)
     group = Names(both.kafka.namespace).group("audit")
@@ -181,7 +180,7 @@ def test_expired_offsets_are_not_taken_for_a_new_group(
 
 
 def test_a_topic_that_was_made_again_meanwhile_is_not_taken_for_the_old_one(
-    both: Settings, running: Running, database: psycopg.Connection, offsetzero: Commands
+    both: Settings, running: Running, database: psycopg.Connection, offsetzero: CommandsHere
 ) -> None:
     handled(both, running, database)
     remake(both)
@@ -314,7 +313,7 @@ def test_while_the_database_is_away_a_group_waits_and_keeps_its_membership(
 
 
 def test_reset_shows_what_would_change_and_refuses_what_cannot(
-    settings: Settings, running: Running, database: psycopg.Connection, offsetzero: Commands
+    settings: Settings, running: Running, database: psycopg.Connection, offsetzero: CommandsHere
 ) -> None:
     handled(settings, running, database)
     place = ("--topic", "documents", "--partition", "0")

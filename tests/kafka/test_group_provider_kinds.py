@@ -113,14 +113,14 @@ def test_what_waits_for_a_provider_is_done_when_it_is_back(settings: Settings, r
             for _ in range(COUNT):
                 publisher.publish(uploaded())
             publisher.flush(10)
-            wait_until(lambda: len(server.received) >= 3, 30, what="probes")
+            wait_until(lambda: len(server.received) >= 3, what="probes")
             shown = member.runtime.health
             wait_until(lambda: shown().body["providers"]["llm"]["cause"] == "provider-401", what="what it says of it")
             assert shown().alive
             assert seen.attempts == {}
             well.set()
             wait_until(lambda: len(seen.attempts) == COUNT, 60, what="all effects")
-            wait_until(lambda: behind(settings) == 0, 30, what="lag 0")
+            wait_until(lambda: behind(settings) == 0, what="lag 0")
     assert set(seen.attempts.values()) == {1}
     assert appended(settings) == 0
 
@@ -139,7 +139,7 @@ def test_a_handler_may_do_without_the_provider(settings: Settings, running: Runn
         seen.url = server.url
         for _ in range(COUNT):
             publisher.publish(uploaded())
-        wait_until(lambda: len(seen.attempts) == COUNT, 30, what="all effects")
+        wait_until(lambda: len(seen.attempts) == COUNT, what="all effects")
         assert len(server.received) <= 20
     assert appended(settings) == 0
 
@@ -167,7 +167,7 @@ def test_calls_that_run_while_the_database_is_away_are_not_lost(
         seen.url = server.url
         for _ in range(COUNT):
             publisher.publish(uploaded())
-        wait_until(lambda: len(server.received) == 16, 30, what="calls that run")
+        wait_until(lambda: len(server.received) == 16, what="calls that run")
         with database_away(postgres_url, url.rpartition("/")[2]):
             go_on.set()
             with pytest.raises(AssertionError):

@@ -190,7 +190,7 @@ def test_the_schema_of_an_own_event_is_in_the_log_before_the_event_and_a_strange
 
 def test_publishing_where_nothing_was_applied_says_what_to_do(settings: Settings) -> None:
     with Publisher(settings) as publisher, pytest.raises(PublishError, match="topics apply"):
-        publisher.publish(_deleted(uuid4())).result(20)
+        publisher.publish(_deleted(uuid4())).result(60)
 
 
 def test_leaving_the_publisher_sends_everything(settings: Settings) -> None:

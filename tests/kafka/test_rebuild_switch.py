@@ -33,7 +33,7 @@ from offsetzero.store.script import run
 from offsetzero.topics import retained
 from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
-from support import wait_until
+from support import wait_until, within
 
 NAMES = Projection("CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)")
 OLD, NEW = Generation("names"), Generation("names", 2)
@@ -66,6 +66,7 @@ def switch(settings: Settings, database: psycopg.Connection, seconds: float = 20
     switching.switch(settings, database, WANTED, seconds)
 
 
+@pytest.mark.timed
 def test_a_handler_that_does_not_end_holds_up_the_switch_and_the_other_transactions_for_a_bounded_time(
     settings: Settings, database: psycopg.Connection
 ) -> None:
@@ -75,8 +76,8 @@ def test_a_handler_that_does_not_end_holds_up_the_switch_and_the_other_transacti
         begun = time.monotonic()
         with pytest.raises(TooFarBehind, match="did not end within 1 s"):
             switch(settings, database, 1.0)
-        assert time.monotonic() - begun < 15
-        other.execute("SET lock_timeout = '5s'")
+        within(15, time.monotonic() - begun, "it gave up")
+        other.execute("SET lock_timeout = '30s'")
         standing = run(other, generations.enter(OLD))
         assert standing is not None
         assert (standing.is_read, standing.is_frozen) == (True, False)
@@ -97,10 +98,10 @@ def test_nobody_waits_behind_a_drop_that_waits_for_a_handler(
         dropper = threading.Thread(target=dropping.drop, args=given)
         dropper.start()
         wait_until(lambda: said, what="its wait")
-        other.execute("SET lock_timeout = '5s'")
+        other.execute("SET lock_timeout = '30s'")
         assert run(other, generations.enter(OLD)) is not None
         handler.commit()
-        dropper.join(20)
+        dropper.join(60)
     assert said[-1] == "Done: generation 2 is dropped"
     assert run(database, generations.numbers("names")) == [1]
 
@@ -241,6 +242,7 @@ def test_an_event_that_was_applied_before_an_operator_decided_about_it_is_told(
     assert told(comparison.look()) == [(str(event.event_id), "applied before an operator's decision")]
 
 
+@pytest.mark.timed
 def test_a_comparison_that_takes_longer_than_the_freeze_gives_up(
     settings: Settings, database: psycopg.Connection
 ) -> None:
@@ -250,7 +252,7 @@ def test_a_comparison_that_takes_longer_than_the_freeze_gives_up(
         begun = time.monotonic()
         with pytest.raises(TooSlow, match="could not be compared with generation 1 in time"):
             comparison.look(1.0)
-        assert time.monotonic() - begun < 10
+        within(10, time.monotonic() - begun, "it gave up")
     assert comparison.look(20.0).count == 0
 
 

@@ -236,9 +236,9 @@ def test_a_topic_that_does_not_exist_stops_only_its_rows(
     outbox.add(connection, _deleted())
     tries = "SELECT max(attempts), bool_and(parked_at IS NULL) FROM outbox"
     with relaying(settings):
-        wait_until(lambda: _unpublished(connection) == 1, 30)
+        wait_until(lambda: _unpublished(connection) == 1)
         assert connection.execute(tries).fetchone() == (0, True)  # nobody has waited for the ten seconds that it takes
-        wait_until(lambda: connection.execute(tries).fetchone() == (1, True), 30)
+        wait_until(lambda: connection.execute(tries).fetchone() == (1, True))
         outbox.add(connection, _deleted())
         read("documents", 2)
 

@@ -84,6 +84,6 @@ def test_the_judge_sees_each_fault() -> None:
     assert judge(committed, [a, c], []).missed == 1
     assert judge({"a": ("k", 1)}, [a, b], []).invented == 1
     assert judge(committed, [a, c, b], []).inversions == 1
-    assert judge(committed, [a, b, c, again], [40.0]) == Verdict(0, 0, 0, 1, 0)
-    assert judge(committed, [a, b, c, again], [60.0]).unexplained == 1
-    assert judge(committed, [a, b, c, again, again], [40.0]).unexplained == 1
+    assert judge(committed, [a, b, c, again], [(40.0, 40.1)]) == Verdict(0, 0, 0, 1, 0)
+    assert judge(committed, [a, b, c, again], [(60.0, 60.1)]).unexplained == 1
+    assert judge(committed, [a, b, c, again, again], [(40.0, 40.1)]).unexplained == 1

@@ -9,6 +9,8 @@ import psycopg
 import pytest
 from commands import CommandsHere
 from kafka.conftest import effects, uploaded
+from kafka.test_group_due_times import HOUR, SteppedClock
+from kafka.test_group_due_times import member as later
 from kafka.test_group_generations import NAMES, member, named, names_group
 from kafka.test_group_positions import Running, audit_group, await_effects, committed, publish
 
@@ -105,7 +107,7 @@ def test_a_waiting_retry_keeps_its_attempt_and_the_order_of_its_key_when_its_spa
         if name == "b" and ctx.attempt == 1:
             raise Transient("not-yet", "It fails.")
 
-    tiers = [Tier("retry-1m", 5.0)]
+    tiers = [Tier("retry-1m", HOUR / 4)]
     with Publisher(settings) as publisher:
         for name in ("a", "b", "c"):
             publisher.publish(uploaded(key, name=name)).result(10)
@@ -113,9 +115,9 @@ def test_a_waiting_retry_keeps_its_attempt_and_the_order_of_its_key_when_its_spa
         await_effects(database, 1)
         wait_until(lambda: waits(settings) == 2, what="b and c in the retry topic")
     here("replay", "audit", "--from", "earliest", *WHY)
-    with running(audit_group(fail, tiers=tiers)):
-        await_effects(database, 3, 60)
-        wait_until(lambda: waits(settings) == 0, 60, what="empty retry topics")
+    with later(audit_group(fail, tiers=tiers), settings, SteppedClock(HOUR / 2)):
+        await_effects(database, 3)
+        wait_until(lambda: waits(settings) == 0, what="empty retry topics")
     assert [(note, attempt) for _, note, attempt in effects(database)] == [("a", 1), ("b", 2), ("c", 1)]
 
 

@@ -24,7 +24,7 @@ from offsetzero.consumers.replaying import live, spans
 from offsetzero.consumers.replaying.live import Became
 from offsetzero.settings import Settings
 from offsetzero.topics import lag, offsets, points
-from support import wait_until
+from support import wait_until, within
 
 SECONDS = 2.0
 """Within which a group has to read from elsewhere whose handlers are quick."""
@@ -115,6 +115,7 @@ def answers(stdout: str) -> dict[str, str]:
     return {row[0]: " ".join(" ".join(row[1:]).split()) for row in rows}
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("topics")
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_running_group_reads_again_within_two_seconds_and_without_a_rebalance(
@@ -127,10 +128,10 @@ def test_a_running_group_reads_again_within_two_seconds_and_without_a_rebalance(
         first = len(seen.names)
         asked = spans.find(settings, "audit", points.parse_with_ago("--from", "earliest", SYSTEM.now()))
         begun = SYSTEM.monotonic()
-        told = live.replay(settings, "audit", asked, 10.0)
+        told = live.replay(settings, "audit", asked, 30.0)
         took = SYSTEM.monotonic() - begun
         assert [(one.became, one.offset) for one in told] == [(Became.APPLIED, 0)] * PARTITIONS
-        assert took < SECONDS, f"it took {took:.2f} s"
+        within(SECONDS, took, "a replay")
         wait_until(lambda: len(seen.names) == first + PARTITIONS * each, what="all handled again")
         wait_until(lambda: committed(settings) == dict.fromkeys(range(PARTITIONS), each), what="all read again")
         done = here("replay", "audit", "--from", "3", "--topic", "documents", "--partition", "4", *WHY)
@@ -176,7 +177,7 @@ def test_a_handler_that_hangs_prevents_it_for_its_partition_and_nothing_of_that_
     with members(settings, 1, lambda: audit_group(seen, database=False)):
         wait_until(lambda: len(seen.names) == PARTITIONS * each, what="all begun")
         wait_until(lambda: committed(settings) == {**dict.fromkeys(range(PARTITIONS), each), 1: 1}, what="commits")
-        shown = here("replay", "audit", "--from", "earliest", "--wait", "5", *WHY, status=4)
+        shown = here("replay", "audit", "--from", "earliest", "--wait", "10", *WHY, status=4)
         became = answers(shown.stdout)
         assert [became[f"documents/{number}"] for number in (0, 2, 3, 4, 5)] == ["applied 0"] * 5
         assert became["documents/1"] == (
@@ -264,13 +265,13 @@ def test_a_member_that_is_killed_between_seek_and_commit_does_not_answer_and_the
     try:
         wait_until(lambda: committed(settings).get(0) == 5, 60, what="all read")
         ask = ("replay", "audit", "--from", "2", "--topic", "documents", "--partition", "0")
-        done = offsetzero(*ask, "--wait", "6", *WHY, status=4)
-        assert process.wait(10) == -9
+        done = offsetzero(*ask, "--wait", "10", *WHY, status=4)
+        assert process.wait(60) == -9
     finally:
         process.kill()
         process.wait()
     assert answers(done.stdout) == {"documents/0": f"no answer no member has answered; {said}"}
-    assert "No member has documents/0 now: waiting, 6 s in all." in done.stderr
+    assert "No member has documents/0 now: waiting, 10 s in all." in done.stderr
     assert committed(settings)[0] == 5
     assert len((tmp_path / "handled").read_text().split()) == 5, "it has done nothing of the replay"
 
@@ -314,10 +315,10 @@ def test_a_request_that_is_read_twice_is_done_once(
         wait_until(lambda: committed(settings) == dict.fromkeys(range(PARTITIONS), 5), what="all read")
         whole = spans.find(settings, "audit", points.parse_with_ago("--from", "earliest", SYSTEM.now()))
         for _ in range(2):
-            assert {one.became for one in live.replay(settings, "audit", whole, 10.0)} == {Became.APPLIED}
+            assert {one.became for one in live.replay(settings, "audit", whole, 30.0)} == {Became.APPLIED}
         wait_until(lambda: len(seen.names) == 60, what="all handled again")
         live_again = uuid4()
         monkeypatch.setattr(live, "uuid4", lambda: live_again)
-        live.replay(settings, "audit", whole[:1], 10.0)
+        live.replay(settings, "audit", whole[:1], 30.0)
         wait_until(lambda: len(seen.names) == 65, what="the first partition once more")
     assert len(seen.names) == 65
