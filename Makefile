@@ -26,8 +26,8 @@ up: $(READY) ## Run everything on this machine until Ctrl-C
 	@$(BIN)/offsetzero up $(ARGS)
 
 # With byte code, whatever the machine's habit is: hundreds of processes are started, and test files are rewritten.
-test: $(READY) ## Run all tests, three at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+test: $(READY) ## Run all tests, four at once (ARGS='-k name' for some, ARGS=--servers=embedded without Docker)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 .PHONY: times
 nightly: times
@@ -35,7 +35,7 @@ times: $(READY) ## See that what has to be within seconds is, where nothing else
 	@OZ_TEST_TIMES=1 $(BIN)/python -m pytest -m timed --servers=embedded -v -s $(ARGS)
 
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
-	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
+	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_crashes.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
 
 outbox: EVENTS ?= 200000
 outbox: $(READY) ## Have 16 writers write EVENTS (200,000) while relays are killed 50 times, and look for what is lost

@@ -1,6 +1,5 @@
 """Members come and go all the time: a partition is never worked without its siblings, nor by two members."""
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +22,10 @@ from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
 from offsetzero.topics import lag
 from offsetzero.topics.names import Names
-from support import wait_until
+from support import IS_NIGHT, wait_until
 
 TOPICS = ("documents", "documents.bulk", "audit.retry-1m", "audit.retry-10m", "audit.redrive")
-SECONDS = 90 if os.environ.get("OZ_TEST_PROFILE") == "nightly" else 15
+SECONDS = 90 if IS_NIGHT else 8
 
 
 @dataclass(frozen=True)

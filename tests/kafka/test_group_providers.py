@@ -338,11 +338,13 @@ def test_twenty_calls_at_once_over_three_processes(
     settings: Settings, database: psycopg.Connection, calling: Calling
 ) -> None:
     """48 workers. One of the processes is killed in the middle: its permits come back, and the bound holds."""
-    provider = Provider(seconds=0.2)
+    provider = Provider(seconds=60.0)
     with calling(provider) as members:
         victim, *others = members.start(3, OZ_TEST_LEASE="3")
         publish(settings, database, [f"doc-{n}" for n in range(360)])
         wait_until(lambda: provider.running == 20, what="20 calls at once")
+        provider.seconds, held, provider.hung = 0.2, provider.hung, threading.Event()
+        held.set()
         wait_until(lambda: len(effects(database)) >= 90, 60, what="90 effects")
         victim.kill()
         rows = await_done(database, 360)
