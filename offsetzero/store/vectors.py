@@ -11,8 +11,8 @@ MADE_WITH = "embeddings"
 """Name of the model in what a generation was made with."""
 PGVECTOR = (0, 8, 0)
 """The oldest version: the first whose index goes on (`hnsw.iterative_scan`) when a filter leaves too little."""
-EXACT = 10_000
-"""Texts of a tenant up to which all are compared: some 30 ms, and nothing is overlooked."""
+EXACT = 5_000
+"""Texts of a tenant up to which all are compared: nothing is overlooked."""
 NEIGHBOURS = 100
 """Texts that are nearest to a query, of which its documents are taken."""
 EF_SEARCH = 4 * NEIGHBOURS
