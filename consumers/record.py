@@ -167,7 +167,8 @@ def tenant_of(record: Record) -> bytes | None:
 
 def bulk_of(record: Record) -> bytes | None:
     """`bulk` for a record of a lane for backfill, also while it is in a retry topic; None for others."""
-    return b"bulk" if record.order.home.is_bulk else None
+    copy = record.copy
+    return b"bulk" if (record.owned if copy is None else copy.order.home).is_bulk else None
 
 
 def bytes_of(values: tuple[bytes | None, ...]) -> int:

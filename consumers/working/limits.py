@@ -41,6 +41,7 @@ class Limits:
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         self._limits = tuple(limits)
+        self._only = limits[0].of if len(limits) == 1 else None
         self._waiting: dict[Kind, deque[Record]] = {}  # never an empty one
         self._placed: deque[Record] = deque()  # they count as running
 
@@ -62,7 +63,8 @@ class Limits:
 
     def admit(self, record: Record) -> bool:
         """Give a record a place, or have it wait."""
-        kind = self._kind(record)
+        if (kind := self._kind(record)) is None:
+            return True
         if self._full(kind) is None:
             self._count(kind)
             return True
@@ -81,7 +83,8 @@ class Limits:
 
     def leave(self, record: Record) -> None:
         """A record that had a place runs no more: it is the turn of one that waits."""
-        kind = self._kind(record)
+        if (kind := self._kind(record)) is None:
+            return
         for limit, name in zip(self._limits, kind, strict=True):
             if name is None:
                 continue
@@ -111,7 +114,10 @@ class Limits:
 
     # ---
 
-    def _kind(self, record: Record) -> Kind:
+    def _kind(self, record: Record) -> Kind | None:
+        """None for what counts towards nothing: most of what a group has that limits its bulk topic alone."""
+        if self._only is not None:
+            return None if (name := self._only(record)) is None else (name,)
         return tuple([limit.of(record) for limit in self._limits])
 
     def _full(self, kind: Kind) -> int | None:
