@@ -361,13 +361,14 @@ def test_a_handler_that_has_returned_wins_however_long_the_commit_takes(
     settings: Settings, running: Running, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audit, gate = ConsumerGroup("audit", tiers=TIERS, timeout=1.0), Gate()
-    complete = effects_of_databases.complete
+    effects_of_a_group = effects_of_databases.DatabaseEffects
+    complete = effects_of_a_group._complete
 
     def held_up(*arguments: Any) -> Any:
         gate.wait()
         return complete(*arguments)
 
-    monkeypatch.setattr(effects_of_databases, "complete", held_up)
+    monkeypatch.setattr(effects_of_a_group, "_complete", held_up)
 
     @audit.handler(DocumentUploaded)
     def handle(event: DocumentUploaded, ctx: Context) -> None:
