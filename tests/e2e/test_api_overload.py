@@ -104,8 +104,9 @@ def test_more_streams_than_a_process_may_usually_have_files(settings: Settings, 
     try:
         port = process.await_line("api listens")["port"]
         with ExitStack() as opened:
-            for _ in range(300):
-                client = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            address = ("127.0.0.1", port)
+            clients = [opened.enter_context(socket.create_connection(address, timeout=20)) for _ in range(300)]
+            for client in clients:
                 client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert client.recv(12) == b"HTTP/1.1 200"
     finally:
