@@ -251,3 +251,21 @@ def test_parts_are_asked_about_at_once_and_no_more_than_that(desk: Desk, event: 
         desk.settings = _settings(url, desk.settings.home, server.url + "/v1", parts_at_once=3)
         desk.summarise(event)
     assert model.took() == ALL
+
+
+def test_progress_never_goes_back_within_an_attempt_and_a_step_that_has_ended_shows_none(
+    desk: Desk, event: DocumentUploaded
+) -> None:
+    """Parts that end at one moment are written in any order."""
+    run_id = event.run_id
+    assert run_id is not None
+
+    def done(count: int, *, begins: bool = False) -> int | None:
+        with desk.pool.connection() as connection:
+            run(connection, runs.progress(run_id, "summariser", count, 9, begins=begins))
+        return _step(desk, event).parts_done
+
+    assert [done(3), done(5), done(4), done(1, begins=True), done(2)] == [3, 5, 5, 1, 2]
+    with desk.pool.connection() as connection:
+        run(connection, runs.succeed_step(run_id, "summariser"))
+    assert done(9) == 2
