@@ -13,6 +13,7 @@ from offsetzero.retry.provider_calls import ProviderCall
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.metadata import Metadata, span_of
 from offsetzero.settings import Settings
+from offsetzero.store.leases import UNLEASED
 from offsetzero.tracing import Span
 
 MAX_PROVIDER = 100
@@ -59,6 +60,9 @@ class Handled(Protocol):
     def span(self) -> Span | None: ...
 
     @property
+    def fence(self) -> int: ...
+
+    @property
     def log(self) -> Logger: ...
 
 
@@ -77,6 +81,11 @@ class Given:
     def sequence(self) -> int | None:
         """That of the metadata."""
         return self.meta.sequence
+
+    @property
+    def fence(self) -> int:
+        """None: nobody leases a step for it."""
+        return UNLEASED
 
     @property
     def span(self) -> Span | None:

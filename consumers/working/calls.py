@@ -23,6 +23,7 @@ from offsetzero.schemas.codec import Codec, FindSchema
 from offsetzero.schemas.event import Event, event_class
 from offsetzero.schemas.metadata import Metadata, span_of
 from offsetzero.store.forced import Forced
+from offsetzero.store.leases import UNLEASED
 from offsetzero.store.processed import RAW_SOURCE, EventIdentity, short
 from offsetzero.tracing import Span
 
@@ -154,6 +155,11 @@ class Call:
         one = self.identity
         key = f"{one.group}|{one.generation}|{one.source}|{one.event_id}|{one.redrive_no}"
         return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    @property
+    def fence(self) -> int:
+        """Of the lease of its step; `UNLEASED` where it has none."""
+        return self.record.fence or UNLEASED
 
     @property
     def span(self) -> Span | None:

@@ -205,20 +205,23 @@ def spend(run_id: UUID, step: str, input_tokens: int, output_tokens: int, estima
     )
 
 
-def progress(run_id: UUID, step: str, done: int, parts: int, *, begins: bool = False) -> Script[None]:
-    """Show how far a running step is; those who follow the run are told.
+def progress(
+    run_id: UUID, step: str, done: int, parts: int, *, begins: bool = False, fence: int = UNLEASED
+) -> Script[None]:
+    """Show how far a running step is; those who follow the run are told. Whoever has lost its lease shows nothing.
 
     Args:
         done: how many parts of its work are done; never fewer than were, whoever comes first.
         parts: of how many.
         begins: an attempt does; fewer may be done then.
+        fence: of the lease.
     """
     if (yield from _lock(run_id)) is None:
         return
     yield (
         "UPDATE run_steps SET parts = %s, parts_done = CASE WHEN %s THEN %s ELSE greatest(parts_done, %s) END "
-        "WHERE run_id = %s AND step = %s AND status = 'running'",
-        (parts, begins, done, done, run_id, step),
+        "WHERE run_id = %s AND step = %s AND status = 'running' AND %s IN (0, fence)",
+        (parts, begins, done, done, run_id, step, fence),
     )
 
 

@@ -260,12 +260,13 @@ def test_progress_never_goes_back_within_an_attempt_and_a_step_that_has_ended_sh
     run_id = event.run_id
     assert run_id is not None
 
-    def done(count: int, *, begins: bool = False) -> int | None:
+    def done(count: int, *, begins: bool = False, fence: int = 1) -> int | None:
         with desk.pool.connection() as connection:
-            run(connection, runs.progress(run_id, "summariser", count, 9, begins=begins))
+            run(connection, runs.progress(run_id, "summariser", count, 9, begins=begins, fence=fence))
         return _step(desk, event).parts_done
 
     assert [done(3), done(5), done(4), done(1, begins=True), done(2)] == [3, 5, 5, 1, 2]
+    assert done(7, fence=2) == 2, "somebody else has the lease"
     with desk.pool.connection() as connection:
         run(connection, runs.succeed_step(run_id, "summariser"))
     assert done(9) == 2

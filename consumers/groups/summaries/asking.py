@@ -122,7 +122,8 @@ class Asking:
 
     def _progress(self, *, begins: bool = False) -> Script[None]:
         if self._run_id is not None and self._parts > 1:
-            yield from runs.progress(self._run_id, self._step, self._done, self._parts, begins=begins)
+            fence = self._ctx.handled.fence
+            yield from runs.progress(self._run_id, self._step, self._done, self._parts, begins=begins, fence=fence)
 
     async def _surely(self, script: Script[T]) -> T | None:
         """Run a script to its end, whatever becomes of this task; None while the database does not take it.
