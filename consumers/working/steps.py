@@ -11,7 +11,7 @@ from offsetzero.producers.records import Attributes
 from offsetzero.retry.failures import Failure
 from offsetzero.schemas.event import Event
 from offsetzero.schemas.runs import RunCancelled, RunFailed, RunSucceeded
-from offsetzero.store import runs
+from offsetzero.store import run_steps, runs
 from offsetzero.store.leases import UNLEASED, NotOurs, Owner, Request, Stay
 from offsetzero.store.processed import Outcome
 from offsetzero.store.script import Script
@@ -50,7 +50,7 @@ def start(call: Call, lessee: Lessee) -> Script[bool]:
         Stay(lessee.group, owned.topic, owned.partition, owned.name),
     )
     try:
-        fence = yield from runs.start_step(call.run_id, lessee.step, call.hop.attempt, request)
+        fence = yield from run_steps.start_step(call.run_id, lessee.step, call.hop.attempt, request)
     except NotOurs as error:
         raise NotNow from error
     record.fence = fence if fence is not None else UNLEASED
@@ -96,11 +96,11 @@ def end(step_end: StepEnd | None, step: str, source: str, fence: int = UNLEASED)
     run_id, outcome = step_end.run_id, step_end.outcome
     reason, detail = step_end.reason or "", step_end.detail or ""
     if outcome is Outcome.CANCELLED:
-        over = yield from runs.cancel_step(run_id, step, reason=reason, detail=detail, fence=fence)
+        over = yield from run_steps.cancel_step(run_id, step, reason=reason, detail=detail, fence=fence)
     elif outcome in (Outcome.FAILED, Outcome.DEAD_LETTERED):
-        over = yield from runs.fail_step(run_id, step, reason=reason, detail=detail, fence=fence)
+        over = yield from run_steps.fail_step(run_id, step, reason=reason, detail=detail, fence=fence)
     else:
-        over = yield from runs.succeed_step(run_id, step, warning=step_end.warning, fence=fence)
+        over = yield from run_steps.succeed_step(run_id, step, warning=step_end.warning, fence=fence)
     if over is not None:
         told: Attributes = {
             "source": source,
@@ -122,7 +122,7 @@ def wait(call: Call, lessee: Lessee, *, reason: str, detail: str, due_ms: int | 
     """
     if call.run_id is not None:
         due = datetime.fromtimestamp(due_ms / 1000, UTC) if due_ms is not None else None
-        yield from runs.wait_step(
+        yield from run_steps.wait_step(
             call.run_id,
             lessee.step,
             attempt=call.hop.attempt,

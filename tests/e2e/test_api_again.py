@@ -14,7 +14,7 @@ from running_api import Api, running
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
-from offsetzero.store import runs
+from offsetzero.store import run_steps
 from offsetzero.store.script import run
 from support import wait_until
 
@@ -36,9 +36,9 @@ def _end(api: Api, run_id: str, *, badly: bool) -> None:
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
         for step in ("indexer", "summariser"):
             if badly:
-                run(connection, runs.fail_step(UUID(run_id), step, reason="not-a-pdf", detail="It is none."))
+                run(connection, run_steps.fail_step(UUID(run_id), step, reason="not-a-pdf", detail="It is none."))
             else:
-                run(connection, runs.succeed_step(UUID(run_id), step))
+                run(connection, run_steps.succeed_step(UUID(run_id), step))
 
 
 def _failed(api: Api) -> dict[str, str]:

@@ -23,7 +23,7 @@ from running_api import Api, running
 from offsetzero.api import event_stream, run_stream
 from offsetzero.cli import serve
 from offsetzero.settings import Settings
-from offsetzero.store import runs
+from offsetzero.store import run_steps, runs
 from offsetzero.store.script import Script, run
 from offsetzero.store.tenants import create_key
 from support import IS_NIGHT, wait_until, within
@@ -88,9 +88,9 @@ def test_a_run_is_followed_to_its_end_and_no_further(api: Api) -> None:
     run_id = _made(api)
     with following(api.client, run_id) as told:
         queued = _take(told, 3)
-        _do(api, runs.start_step(run_id, "indexer", 1), runs.succeed_step(run_id, "indexer"))
+        _do(api, run_steps.start_step(run_id, "indexer", 1), run_steps.succeed_step(run_id, "indexer"))
         work = _take(told, 3)
-        _do(api, runs.fail_step(run_id, "summariser", reason="corrupt", detail="It\ncannot be read."))
+        _do(api, run_steps.fail_step(run_id, "summariser", reason="corrupt", detail="It\ncannot be read."))
         assert told is not None
         end = [event for event in told if event is not None]
     assert [event.id for event in queued + work + end] == list(range(1, 9))
@@ -112,24 +112,24 @@ def test_a_run_is_followed_to_its_end_and_no_further(api: Api) -> None:
 
 def test_a_client_that_comes_again_is_told_what_it_has_missed_and_no_more(api: Api) -> None:
     run_id = _made(api)
-    _do(api, runs.start_step(run_id, "indexer", 1))
+    _do(api, run_steps.start_step(run_id, "indexer", 1))
     with following(api.client, run_id, 2) as told:
         assert [event.id for event in _take(told, 3)] == [3, 4, 5]
-        _do(api, runs.succeed_step(run_id, "indexer"))
+        _do(api, run_steps.succeed_step(run_id, "indexer"))
         assert [event.id for event in _take(told, 1)] == [6]
 
 
 @pytest.mark.parametrize("last", [None, 1, 99, "of another server"])
 def test_a_client_that_is_too_late_is_told_how_the_run_is_once(api: Api, last: int | str | None) -> None:
     run_id = _made(api)
-    _do(api, runs.start_step(run_id, "indexer", 1))
+    _do(api, run_steps.start_step(run_id, "indexer", 1))
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
         connection.execute("DELETE FROM run_events WHERE number < 4")
     with following(api.client, run_id, last) as told:
         (first,) = _take(told, 1)
         assert (first.kind, first.id) == ("resync", 5)
         assert first.data == api.client.get(f"/runs/{run_id}").json()
-        _do(api, runs.succeed_step(run_id, "indexer"), runs.succeed_step(run_id, "summariser"))
+        _do(api, run_steps.succeed_step(run_id, "indexer"), run_steps.succeed_step(run_id, "summariser"))
         assert [(event.kind, event.id) for event in told or () if event] == [("step", 6), ("step", 7), ("run", 8)]
 
 
@@ -159,7 +159,7 @@ def test_no_change_of_a_run_is_notified(api: Api) -> None:
         assert "notify" not in made.lower()
     with following(api.client, run_id) as told:
         _take(told, 3)
-        _do(api, runs.start_step(run_id, "indexer", 1))
+        _do(api, run_steps.start_step(run_id, "indexer", 1))
         assert [event.id for event in _take(told, 2)] == [4, 5], "it is told all the same"
 
 
@@ -190,12 +190,12 @@ def test_a_client_that_reads_nothing_is_given_up(api: Api, monkeypatch: pytest.M
     run_id = _made(api)
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
         for attempt in range(240):
-            run(connection, runs.start_step(run_id, "indexer", attempt))
+            run(connection, run_steps.start_step(run_id, "indexer", attempt))
         more = "jsonb_build_object('reason', repeat('y', 90000))"  # 20 MB: more than all buffers on the way hold
         connection.execute(f"UPDATE run_events SET state = state || {more}")
     with _open(api, run_id):
         wait_until(lambda: _streams(api) == 0, what="the stream is given up")
-        _do(api, runs.succeed_step(run_id, "indexer"), runs.succeed_step(run_id, "summariser"))
+        _do(api, run_steps.succeed_step(run_id, "indexer"), run_steps.succeed_step(run_id, "summariser"))
         assert api.client.get(f"/runs/{run_id}").json()["status"] == "succeeded", "the run is none of its business"
 
 
@@ -253,11 +253,11 @@ def _work(settings: Settings, run_ids: list[UUID], stop_after: int) -> None:
     with psycopg.connect(settings.database_url.get_secret_value()) as connection:
         for attempt in range(1, stop_after + 1):
             for run_id in run_ids:
-                run(connection, runs.start_step(run_id, "indexer", attempt))
+                run(connection, run_steps.start_step(run_id, "indexer", attempt))
                 connection.commit()
         for run_id in run_ids:
-            run(connection, runs.succeed_step(run_id, "indexer"))
-            run(connection, runs.succeed_step(run_id, "summariser"))
+            run(connection, run_steps.succeed_step(run_id, "indexer"))
+            run(connection, run_steps.succeed_step(run_id, "summariser"))
             connection.commit()
 
 

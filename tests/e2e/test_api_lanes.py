@@ -15,7 +15,7 @@ from running_api import Api, running
 from offsetzero import metrics
 from offsetzero.producers import runs as beginning
 from offsetzero.settings import Settings
-from offsetzero.store import documents, runs
+from offsetzero.store import documents, run_steps
 from offsetzero.store.script import run
 
 MOST = 3
@@ -48,7 +48,7 @@ def reindex(api: Api, document_id: str, **query: str) -> dict[str, str]:
 def end(api: Api, run_id: str, *steps: str) -> None:
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
         for step in steps or STEPS:
-            run(connection, runs.succeed_step(UUID(run_id), step))
+            run(connection, run_steps.succeed_step(UUID(run_id), step))
 
 
 def topics(api: Api, document_id: str) -> list[str]:
@@ -140,7 +140,7 @@ def test_a_lane_is_left_only_once_the_groups_have_committed_what_was_in_it(api: 
                 start.wait()
                 for _ in range(late):
                     mine.execute("SELECT 1")
-                run(mine, runs.succeed_step(UUID(one["run_id"]), "summariser"))
+                run(mine, run_steps.succeed_step(UUID(one["run_id"]), "summariser"))
 
     def renew() -> None:
         with psycopg.connect(url, autocommit=True) as mine:

@@ -14,7 +14,7 @@ from running_api import Api, running
 
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import generations, index, runs, summaries
+from offsetzero.store import generations, index, run_steps, summaries
 from offsetzero.store.script import Script, run
 
 
@@ -54,8 +54,8 @@ def _search(api: Api, query: str, **parameters: Any) -> list[dict[str, Any]]:
 def test_a_run_shows_its_steps(api: Api) -> None:
     answer = _upload(api)
     run_id = UUID(answer["run_id"])
-    _do(api, runs.start_step(run_id, "indexer", 1))
-    _do(api, runs.fail_step(run_id, "indexer", reason="corrupt", detail="It cannot be read."))
+    _do(api, run_steps.start_step(run_id, "indexer", 1))
+    _do(api, run_steps.fail_step(run_id, "indexer", reason="corrupt", detail="It cannot be read."))
     shown = api.client.get(f"/runs/{run_id}").json()
     assert (shown["status"], shown["document_name"]) == ("running", "a.pdf")
     indexer, summariser = shown["steps"]
@@ -71,7 +71,7 @@ def test_runs_are_paged_newest_first_and_filtered(api: Api) -> None:
     rest = api.client.get("/runs", params={"limit": 3, "before": first["next"]}).json()
     assert [item["run_id"] for item in rest["runs"]] == made[3:]
     assert rest["next"] is None
-    _do(api, runs.start_step(UUID(made[1]), "indexer", 1))
+    _do(api, run_steps.start_step(UUID(made[1]), "indexer", 1))
     running_ones = api.client.get("/runs", params={"status": "running"}).json()["runs"]
     assert [item["run_id"] for item in running_ones] == [made[1]]
     document_id = first["runs"][2]["document_id"]

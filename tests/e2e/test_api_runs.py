@@ -14,7 +14,7 @@ from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.runs import RunCancelled
 from offsetzero.settings import Settings
-from offsetzero.store import runs
+from offsetzero.store import run_steps
 from offsetzero.store.script import run
 
 KEY = {"Idempotency-Key": "1"}
@@ -65,7 +65,7 @@ def test_a_run_that_has_ended_is_not_cancelled(api: Api) -> None:
     run_id = _upload(api)["run_id"]
     with psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
         for step in ("indexer", "summariser"):
-            run(connection, runs.succeed_step(UUID(run_id), step))
+            run(connection, run_steps.succeed_step(UUID(run_id), step))
     assert _code(api.client.post(f"/runs/{run_id}/cancel")) == (409, "run-ended")
     assert api.client.get(f"/runs/{run_id}").json()["status"] == "succeeded"
     assert _told(api, "run.cancelled") == []

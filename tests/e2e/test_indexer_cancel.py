@@ -20,7 +20,7 @@ from offsetzero.consumers.groups import indexer
 from offsetzero.retry.failures import Cancelled
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
-from offsetzero.store import run_views, runs
+from offsetzero.store import run_steps, run_views, runs
 from offsetzero.store.script import run
 
 LONG = 60.0
@@ -60,7 +60,7 @@ def begun(desk: Desk) -> DocumentUploaded:
     event = desk.document(CAR.encode(), "car.txt", "text/plain")
     with desk.pool.connection() as connection:
         run(connection, runs.create(event.run_id, "demo", event.document_id, ["indexer"]))
-        run(connection, runs.start_step(event.run_id, "indexer", 1))
+        run(connection, run_steps.start_step(event.run_id, "indexer", 1))
     return event
 
 

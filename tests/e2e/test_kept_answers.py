@@ -18,7 +18,7 @@ from offsetzero.consumers.groups import summariser
 from offsetzero.retry.failures import Cancelled
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import LlmSettings, Settings
-from offsetzero.store import chunk_results, documents, run_events, run_views, runs
+from offsetzero.store import chunk_results, documents, run_events, run_steps, run_views, runs
 from offsetzero.store.documents import Document
 from offsetzero.store.run_views import StepView
 from offsetzero.store.script import run
@@ -87,7 +87,7 @@ def event(desk: Desk) -> DocumentUploaded:
     assert made.run_id is not None
     with desk.pool.connection() as connection:
         run(connection, runs.create(made.run_id, "demo", made.document_id, ["summariser"]))
-        run(connection, runs.start_step(made.run_id, "summariser", 1))
+        run(connection, run_steps.start_step(made.run_id, "summariser", 1))
         known = {name: getattr(made, name) for name in ("tenant_id", "name", "content_type", "uri", "size_bytes")}
         document = Document(id=made.document_id, sha256=made.sha256, version=1, uploaded_at=made.uploaded_at, **known)
         assert run(connection, documents.add(document))
@@ -268,5 +268,5 @@ def test_progress_never_goes_back_within_an_attempt_and_a_step_that_has_ended_sh
     assert [done(3), done(5), done(4), done(1, begins=True), done(2)] == [3, 5, 5, 1, 2]
     assert done(7, fence=2) == 2, "somebody else has the lease"
     with desk.pool.connection() as connection:
-        run(connection, runs.succeed_step(run_id, "summariser"))
+        run(connection, run_steps.succeed_step(run_id, "summariser"))
     assert done(9) == 2

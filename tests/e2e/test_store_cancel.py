@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from offsetzero.store import run_views, runs
+from offsetzero.store import run_steps, run_views, runs
 from offsetzero.store.run_states import RUN_CHANGES, STEP_CHANGES
 from offsetzero.store.runs import RunEnd
 from offsetzero.store.script import Script, run
@@ -55,8 +55,8 @@ def _steps(connection: Connection, run_id: UUID) -> dict[str, str]:
 def test_a_cancelled_run_stays_so_whoever_is_late(connection: Connection) -> None:
     """term-llm#790: a late success overwrote the cancellation."""
     run_id = _made(connection)
-    run(connection, runs.start_step(run_id, "one", 1))
-    run(connection, runs.start_step(run_id, "audit", 1))
+    run(connection, run_steps.start_step(run_id, "one", 1))
+    run(connection, run_steps.start_step(run_id, "audit", 1))
     assert run(connection, runs.cancel("other", run_id)) is None, "of another tenant there is none"
     end = run(connection, runs.cancel("demo", run_id))
     assert isinstance(end, RunEnd)
@@ -65,12 +65,12 @@ def test_a_cancelled_run_stays_so_whoever_is_late(connection: Connection) -> Non
     before = run(connection, run_views.find("demo", run_id))
     late: list[Script[Any]] = [
         runs.cancel("demo", run_id),
-        runs.start_step(run_id, "two", 1),
-        runs.wait_step(run_id, "one", attempt=1, reason="late", detail="", due=None),
-        runs.succeed_step(run_id, "one"),
-        runs.succeed_step(run_id, "two"),
-        runs.fail_step(run_id, "audit", reason="late", detail=""),
-        runs.cancel_step(run_id, "two", reason="late", detail=""),
+        run_steps.start_step(run_id, "two", 1),
+        run_steps.wait_step(run_id, "one", attempt=1, reason="late", detail="", due=None),
+        run_steps.succeed_step(run_id, "one"),
+        run_steps.succeed_step(run_id, "two"),
+        run_steps.fail_step(run_id, "audit", reason="late", detail=""),
+        run_steps.cancel_step(run_id, "two", reason="late", detail=""),
         runs.requeue_steps([(run_id, "one"), (run_id, "two")]),
     ]
     for script in late:
@@ -81,18 +81,18 @@ def test_a_cancelled_run_stays_so_whoever_is_late(connection: Connection) -> Non
 @pytest.mark.parametrize("end", ["succeeded", "failed"])
 def test_what_has_ended_is_not_cancelled(connection: Connection, end: str) -> None:
     run_id = _made(connection)
-    run(connection, runs.succeed_step(run_id, "one"))
-    last = runs.succeed_step(run_id, "two")
-    run(connection, last if end == "succeeded" else runs.fail_step(run_id, "two", reason="x", detail=""))
+    run(connection, run_steps.succeed_step(run_id, "one"))
+    last = run_steps.succeed_step(run_id, "two")
+    run(connection, last if end == "succeeded" else run_steps.fail_step(run_id, "two", reason="x", detail=""))
     assert run(connection, runs.cancel("demo", run_id)) is None
     assert _steps(connection, run_id) == {"one": "succeeded", "two": end}
 
 
 def test_tokens_are_counted_over_attempts_and_after_the_end(connection: Connection) -> None:
     run_id = _made(connection)
-    run(connection, runs.start_step(run_id, "one", 1))
+    run(connection, run_steps.start_step(run_id, "one", 1))
     run(connection, runs.spend(run_id, "one", 12, 3))
-    run(connection, runs.wait_step(run_id, "one", attempt=1, reason="x", detail="", due=None))
+    run(connection, run_steps.wait_step(run_id, "one", attempt=1, reason="x", detail="", due=None))
     run(connection, runs.spend(run_id, "one", 12, 0))
     run(connection, runs.cancel("demo", run_id))
     run(connection, runs.spend(run_id, "one", 12, 4))
@@ -125,7 +125,7 @@ def test_of_cancel_and_complete_one_ends_a_run(database_url: str, connection: Co
         return ends
 
     def complete_by(run_id: UUID) -> list[Script[RunEnd | None]]:
-        return [runs.succeed_step(run_id, "one"), runs.succeed_step(run_id, "two")]
+        return [run_steps.succeed_step(run_id, "one"), run_steps.succeed_step(run_id, "two")]
 
     with ThreadPoolExecutor(2) as threads:
         completed, cancelled = threads.map(race, (True, False))

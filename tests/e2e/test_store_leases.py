@@ -11,7 +11,7 @@ import pytest
 from offsetzero.consumers.sweeping import sweeper
 from offsetzero.consumers.sweeping.sweeper import Sweeper
 from offsetzero.settings import Settings
-from offsetzero.store import database, leases, run_events, runs
+from offsetzero.store import database, leases, run_events, run_steps, runs
 from offsetzero.store.leases import Fenced, NotOurs, Owner, Request, Rescue, Stay
 from offsetzero.store.script import Script, run
 from support import wait_until
@@ -59,10 +59,10 @@ def take(connection: Connection, reason: str = "owner-gone") -> set[tuple[UUID, 
 
 
 LATE: dict[str, Callable[[UUID, int], Script[Any]]] = {
-    "succeeds": lambda run_id, fence: runs.succeed_step(run_id, "indexer", fence=fence),
-    "fails": lambda run_id, fence: runs.fail_step(run_id, "indexer", reason="x", detail="", fence=fence),
-    "is cancelled": lambda run_id, fence: runs.cancel_step(run_id, "indexer", reason="x", detail="", fence=fence),
-    "waits": lambda run_id, fence: runs.wait_step(
+    "succeeds": lambda run_id, fence: run_steps.succeed_step(run_id, "indexer", fence=fence),
+    "fails": lambda run_id, fence: run_steps.fail_step(run_id, "indexer", reason="x", detail="", fence=fence),
+    "is cancelled": lambda run_id, fence: run_steps.cancel_step(run_id, "indexer", reason="x", detail="", fence=fence),
+    "waits": lambda run_id, fence: run_steps.wait_step(
         run_id, "indexer", attempt=1, reason="x", detail="", due=None, fence=fence
     ),
 }
@@ -71,12 +71,12 @@ LATE: dict[str, Callable[[UUID, int], Script[Any]]] = {
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("since", ["leased by another", "taken away", "taken away, and leased"])
 def test_who_comes_late_changes_nothing(connection: Connection, run_id: UUID, late: str, since: str) -> None:
-    fence = run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    fence = run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     assert fence == 1
     if "taken away" in since:
         assert take(connection) == {(run_id, "indexer")}
     if "leased" in since:
-        assert run(connection, runs.start_step(run_id, "indexer", 1, ask(OWNER._replace(member="m2")))) == (
+        assert run(connection, run_steps.start_step(run_id, "indexer", 1, ask(OWNER._replace(member="m2")))) == (
             2 if since == "leased by another" else 3
         )
     before = rows(connection, run_id)
@@ -87,21 +87,21 @@ def test_who_comes_late_changes_nothing(connection: Connection, run_id: UUID, la
 
 @pytest.mark.parametrize("late", LATE)
 def test_who_has_the_lease_ends_the_step_and_gives_it_up(connection: Connection, run_id: UUID, late: str) -> None:
-    run(connection, runs.start_step(run_id, "indexer", 1, ask()))
-    fence = run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
+    fence = run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     run(connection, LATE[late](run_id, fence or 0))
     assert run(connection, leases.held(0.0)) == []
 
 
 def test_a_cancelled_run_has_no_leases(connection: Connection, run_id: UUID) -> None:
-    fence = run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    fence = run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     assert run(connection, runs.cancel("demo", run_id)) is not None
     assert run(connection, leases.held(0.0)) == []
-    assert run(connection, runs.succeed_step(run_id, "indexer", fence=fence or 0)) is None
+    assert run(connection, run_steps.succeed_step(run_id, "indexer", fence=fence or 0)) is None
 
 
 def test_a_step_that_was_taken_away_is_queued_and_says_why(connection: Connection, run_id: UUID) -> None:
-    run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     assert take(connection) == {(run_id, "indexer")}
     found = connection.execute(
         "SELECT status, reason, detail, owner, deadline, attempts FROM run_steps WHERE step = 'indexer'"
@@ -110,17 +110,17 @@ def test_a_step_that_was_taken_away_is_queued_and_says_why(connection: Connectio
 
 
 def test_who_is_late_because_it_took_too_long_is_told_so(connection: Connection, run_id: UUID) -> None:
-    fence = run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    fence = run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     take(connection, leases.OVERDUE)
     with pytest.raises(Fenced) as caught:
-        run(connection, runs.succeed_step(run_id, "indexer", fence=fence or 0))
+        run(connection, run_steps.succeed_step(run_id, "indexer", fence=fence or 0))
     assert caught.value.overdue
 
 
 def test_what_has_ended_meanwhile_is_not_taken_away(connection: Connection, run_id: UUID) -> None:
-    fence = run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    fence = run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     [held] = run(connection, leases.held(0.0))
-    run(connection, runs.succeed_step(run_id, "indexer", fence=fence or 0))
+    run(connection, run_steps.succeed_step(run_id, "indexer", fence=fence or 0))
     before = rows(connection, run_id)
     assert run(connection, leases.take_away([Rescue(held, "owner-gone", "")])) == set()
     assert rows(connection, run_id) == before
@@ -133,16 +133,16 @@ def test_a_member_that_has_lost_its_partition_leases_nothing(connection: Connect
     )
     before = rows(connection, run_id)
     with pytest.raises(NotOurs):
-        run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+        run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     assert rows(connection, run_id) == before
-    assert run(connection, runs.start_step(run_id, "indexer", 1, ask(stay=HERE._replace(name="s2")))) == 1
+    assert run(connection, run_steps.start_step(run_id, "indexer", 1, ask(stay=HERE._replace(name="s2")))) == 1
     side_job = HERE._replace(name="")
-    assert run(connection, runs.start_step(run_id, "indexer", 1, ask(stay=side_job))) == 2, "it reads for no group"
+    assert run(connection, run_steps.start_step(run_id, "indexer", 1, ask(stay=side_job))) == 2, "it reads for no group"
 
 
 def test_the_clock_of_the_database_decides(connection: Connection, run_id: UUID) -> None:
-    run(connection, runs.start_step(run_id, "indexer", 1, ask(seconds=0.0)))
-    run(connection, runs.start_step(run_id, "summariser", 1, ask(seconds=60.0)))
+    run(connection, run_steps.start_step(run_id, "indexer", 1, ask(seconds=0.0)))
+    run(connection, run_steps.start_step(run_id, "summariser", 1, ask(seconds=60.0)))
     found = {one.step: one.overdue for one in run(connection, leases.held(0.0))}
     assert found == {"indexer": True, "summariser": False}
     assert not any(one.overdue for one in run(connection, leases.held(60.0))), "it may end the step itself for a while"
@@ -150,7 +150,7 @@ def test_the_clock_of_the_database_decides(connection: Connection, run_id: UUID)
 
 def test_who_follows_a_run_sees_nothing_of_leases(connection: Connection, run_id: UUID) -> None:
     for _ in range(3):
-        run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+        run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     told = run(connection, run_events.since("demo", run_id, 0))
     assert told is not None
     steps = [one.state for one in told.events if one.kind == "step" and one.state["step"] == "indexer"]
@@ -166,7 +166,7 @@ def test_two_sweepers_never_act_twice(
     made = [uuid4() for _ in range(50)]
     for one in made:
         run(connection, runs.create(one, "demo", uuid4(), ["indexer"]))
-        run(connection, runs.start_step(one, "indexer", 1, ask()))
+        run(connection, run_steps.start_step(one, "indexer", 1, ask()))
     acted: list[UUID] = []
     together = threading.Barrier(4)
 
@@ -198,7 +198,7 @@ def test_a_session_that_stands_still_in_a_transaction_keeps_nobody_waiting(
         "INSERT INTO processed_events (group_name, generation, source, event_id, redrive_no, outcome) "
         "VALUES ('indexer', 1, '/x', 'e1', 0, 'applied')"
     )
-    run(connection, runs.start_step(run_id, "indexer", 1, ask()))
+    run(connection, run_steps.start_step(run_id, "indexer", 1, ask()))
     frozen = psycopg.connect(url, application_name=OWNER.sessions)
     frozen.execute(claim)
     run(frozen, runs.lock_all([run_id]))

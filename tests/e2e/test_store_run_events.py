@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from offsetzero.store import erasure, run_events, runs
+from offsetzero.store import erasure, run_events, run_steps, runs
 from offsetzero.store.script import run
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -30,14 +30,14 @@ def test_each_change_is_an_event_and_nothing_else_is(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         run_id = _made(connection)
         with connection.transaction():
-            run(connection, runs.start_step(run_id, "one", 1))
-        run(connection, runs.start_step(run_id, "one", 1))  # the record came twice
-        run(connection, runs.wait_step(run_id, "one", attempt=1, reason="slow", detail="It is.", due=None))
+            run(connection, run_steps.start_step(run_id, "one", 1))
+        run(connection, run_steps.start_step(run_id, "one", 1))  # the record came twice
+        run(connection, run_steps.wait_step(run_id, "one", attempt=1, reason="slow", detail="It is.", due=None))
         with connection.transaction(force_rollback=True):
-            run(connection, runs.succeed_step(run_id, "two"))
-        run(connection, runs.fail_step(run_id, "one", reason="corrupt", detail="It cannot be read."))
-        run(connection, runs.succeed_step(run_id, "two"))
-        run(connection, runs.succeed_step(run_id, "two"))  # once more
+            run(connection, run_steps.succeed_step(run_id, "two"))
+        run(connection, run_steps.fail_step(run_id, "one", reason="corrupt", detail="It cannot be read."))
+        run(connection, run_steps.succeed_step(run_id, "two"))
+        run(connection, run_steps.succeed_step(run_id, "two"))  # once more
         with connection.transaction():
             run(connection, runs.lock_all([run_id]))
             run(connection, runs.requeue_steps([(run_id, "one")]))
@@ -70,7 +70,7 @@ def test_numbers_have_no_hole_when_many_change_one_run(database_url: str) -> Non
         def work(step: str) -> None:
             with psycopg.connect(database_url) as connection:
                 for attempt in range(1, 21):
-                    run(connection, runs.start_step(run_id, step, attempt))
+                    run(connection, run_steps.start_step(run_id, step, attempt))
                     connection.commit()
 
         with ThreadPoolExecutor(len(steps)) as pool:
@@ -91,7 +91,7 @@ def test_who_is_too_far_behind_or_ahead_is_told_how_the_run_is(database_url: str
     with psycopg.connect(database_url, autocommit=True) as connection:
         run_id = _made(connection)
         connection.execute("DELETE FROM run_events WHERE run_id = %s AND number < 4", (run_id,))
-        run(connection, runs.start_step(run_id, "one", 1))
+        run(connection, run_steps.start_step(run_id, "one", 1))
         since = run(connection, run_events.since("demo", run_id, after))
         assert since is not None
         assert (since.last, since.over, since.events) == (5, False, ())
@@ -131,7 +131,7 @@ def test_what_is_erased_is_in_no_event(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         run_id = _made(connection, document_id=document_id)
         due = datetime(2025, 1, 1, tzinfo=UTC)
-        run(connection, runs.wait_step(run_id, "one", attempt=1, reason="slow", detail="Dear Mrs. Smith", due=due))
+        run(connection, run_steps.wait_step(run_id, "one", attempt=1, reason="slow", detail="Dear Mrs. Smith", due=due))
         assert "Smith" in str(connection.execute("SELECT state FROM run_events").fetchall())
         run(connection, erasure.erase(document_id, "demo"))
         assert "Smith" not in str(connection.execute("SELECT state FROM run_events").fetchall())

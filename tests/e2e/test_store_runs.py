@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from offsetzero.store import runs
+from offsetzero.store import run_steps, runs
 from offsetzero.store.leases import UNLEASED
 from offsetzero.store.runs import RunEnd
 from offsetzero.store.script import Script, run
@@ -42,10 +42,10 @@ def _steps(connection: Connection, run_id: UUID) -> dict[str, str]:
 
 
 def test_a_run_succeeds_when_its_last_step_does(connection: Connection, run_id: UUID) -> None:
-    assert run(connection, runs.start_step(run_id, "one", 1)) == 1
+    assert run(connection, run_steps.start_step(run_id, "one", 1)) == 1
     assert _status(connection, run_id) == "running"
-    assert run(connection, runs.succeed_step(run_id, "one")) is None
-    end = run(connection, runs.succeed_step(run_id, "two", warning="no text"))
+    assert run(connection, run_steps.succeed_step(run_id, "one")) is None
+    end = run(connection, run_steps.succeed_step(run_id, "two", warning="no text"))
     assert isinstance(end, RunEnd)
     assert (end.run_id, end.tenant_id, end.status, end.step) == (run_id, "demo", "succeeded", None)
     assert end.finished_at.utcoffset() is not None
@@ -55,30 +55,30 @@ def test_a_run_succeeds_when_its_last_step_does(connection: Connection, run_id: 
 
 
 def test_other_steps_go_on_after_one_failed(connection: Connection, run_id: UUID) -> None:
-    assert run(connection, runs.fail_step(run_id, "one", reason="corrupt", detail="not \0 readable")) is None
+    assert run(connection, run_steps.fail_step(run_id, "one", reason="corrupt", detail="not \0 readable")) is None
     assert _status(connection, run_id) == "queued"
-    assert run(connection, runs.start_step(run_id, "two", 1))
-    end = run(connection, runs.succeed_step(run_id, "two"))
+    assert run(connection, run_steps.start_step(run_id, "two", 1))
+    end = run(connection, run_steps.succeed_step(run_id, "two"))
     assert end is not None
     assert (end.status, end.step, end.reason, end.detail) == ("failed", "one", "corrupt", "not � readable")
     assert _steps(connection, run_id) == {"one": "failed", "two": "succeeded"}
 
 
 def test_the_first_failure_is_the_one_that_is_told(connection: Connection, run_id: UUID) -> None:
-    run(connection, runs.fail_step(run_id, "two", reason="first", detail=""))
-    end = run(connection, runs.fail_step(run_id, "one", reason="second", detail=""))
+    run(connection, run_steps.fail_step(run_id, "two", reason="first", detail=""))
+    end = run(connection, run_steps.fail_step(run_id, "one", reason="second", detail=""))
     assert end is not None
     assert (end.step, end.reason) == ("two", "first")
 
 
 def test_a_waiting_step_says_when_and_why(connection: Connection, run_id: UUID) -> None:
     due = datetime(2030, 1, 1, tzinfo=UTC)
-    run(connection, runs.start_step(run_id, "one", 1))
-    run(connection, runs.wait_step(run_id, "one", attempt=1, reason="provider-503", detail="busy", due=due))
+    run(connection, run_steps.start_step(run_id, "one", 1))
+    run(connection, run_steps.wait_step(run_id, "one", attempt=1, reason="provider-503", detail="busy", due=due))
     columns = "status, attempts, reason, detail, due"
     row = connection.execute(f"SELECT {columns} FROM run_steps WHERE step = 'one'").fetchone()
     assert row == ("waiting", 1, "provider-503", "busy", due)
-    run(connection, runs.start_step(run_id, "one", 2))
+    run(connection, run_steps.start_step(run_id, "one", 2))
     row = connection.execute(f"SELECT {columns} FROM run_steps WHERE step = 'one'").fetchone()
     assert row == ("running", 2, None, None, None)
 
@@ -86,16 +86,16 @@ def test_a_waiting_step_says_when_and_why(connection: Connection, run_id: UUID) 
 @pytest.mark.parametrize(
     "late",
     [
-        lambda run_id: runs.start_step(run_id, "one", 2),
-        lambda run_id: runs.wait_step(run_id, "one", attempt=2, reason="late", detail="", due=None),
-        lambda run_id: runs.fail_step(run_id, "one", reason="late", detail=""),
-        lambda run_id: runs.succeed_step(run_id, "one"),
+        lambda run_id: run_steps.start_step(run_id, "one", 2),
+        lambda run_id: run_steps.wait_step(run_id, "one", attempt=2, reason="late", detail="", due=None),
+        lambda run_id: run_steps.fail_step(run_id, "one", reason="late", detail=""),
+        lambda run_id: run_steps.succeed_step(run_id, "one"),
     ],
 )
 def test_what_has_ended_does_not_change(connection: Connection, run_id: UUID, late: Any) -> None:
     """term-llm#790: a late write overwrote the end."""
-    run(connection, runs.succeed_step(run_id, "one"))
-    run(connection, runs.succeed_step(run_id, "two"))
+    run(connection, run_steps.succeed_step(run_id, "one"))
+    run(connection, run_steps.succeed_step(run_id, "two"))
     before = connection.execute("SELECT * FROM run_steps ORDER BY step").fetchall()
     assert run(connection, late(run_id)) in (None, UNLEASED)
     assert connection.execute("SELECT * FROM run_steps ORDER BY step").fetchall() == before
@@ -105,27 +105,27 @@ def test_what_has_ended_does_not_change(connection: Connection, run_id: UUID, la
 def test_a_cancelled_run_takes_no_more_work(connection: Connection, run_id: UUID) -> None:
     """term-llm#918: a late success overwrote the cancellation."""
     connection.execute("UPDATE runs SET status = 'cancelled' WHERE id = %s", (run_id,))
-    assert run(connection, runs.start_step(run_id, "one", 1)) is None
-    assert run(connection, runs.succeed_step(run_id, "one")) is None
-    assert run(connection, runs.fail_step(run_id, "two", reason="x", detail="")) is None
+    assert run(connection, run_steps.start_step(run_id, "one", 1)) is None
+    assert run(connection, run_steps.succeed_step(run_id, "one")) is None
+    assert run(connection, run_steps.fail_step(run_id, "two", reason="x", detail="")) is None
     assert _steps(connection, run_id) == {"one": "queued", "two": "queued"}
 
 
 def test_a_later_subscribers_step_holds_nothing_up(connection: Connection, run_id: UUID) -> None:
-    assert run(connection, runs.start_step(run_id, "audit", 1))
-    run(connection, runs.succeed_step(run_id, "one"))
-    assert run(connection, runs.succeed_step(run_id, "two")) is not None, "ended although audit is running"
-    assert run(connection, runs.fail_step(run_id, "audit", reason="x", detail="")) is None
+    assert run(connection, run_steps.start_step(run_id, "audit", 1))
+    run(connection, run_steps.succeed_step(run_id, "one"))
+    assert run(connection, run_steps.succeed_step(run_id, "two")) is not None, "ended although audit is running"
+    assert run(connection, run_steps.fail_step(run_id, "audit", reason="x", detail="")) is None
     assert _status(connection, run_id) == "succeeded"
     assert _steps(connection, run_id)["audit"] == "failed"
 
 
 def test_an_event_of_no_run_changes_nothing(connection: Connection) -> None:
     nowhere = uuid4()
-    assert run(connection, runs.start_step(nowhere, "one", 1)) == UNLEASED
-    run(connection, runs.wait_step(nowhere, "one", attempt=1, reason="x", detail="", due=None))
-    assert run(connection, runs.succeed_step(nowhere, "one")) is None
-    assert run(connection, runs.fail_step(nowhere, "one", reason="x", detail="")) is None
+    assert run(connection, run_steps.start_step(nowhere, "one", 1)) == UNLEASED
+    run(connection, run_steps.wait_step(nowhere, "one", attempt=1, reason="x", detail="", due=None))
+    assert run(connection, run_steps.succeed_step(nowhere, "one")) is None
+    assert run(connection, run_steps.fail_step(nowhere, "one", reason="x", detail="")) is None
     assert connection.execute("SELECT 1 FROM run_steps").fetchall() == []
 
 
@@ -140,9 +140,9 @@ def test_steps_that_end_at_the_same_time_end_the_run_once(database_url: str, con
         with psycopg.connect(database_url) as mine:
             for run_id in made:
                 script: Script[RunEnd | None] = (
-                    runs.succeed_step(run_id, name)
+                    run_steps.succeed_step(run_id, name)
                     if name != "c"
-                    else runs.fail_step(run_id, name, reason="x", detail="")
+                    else run_steps.fail_step(run_id, name, reason="x", detail="")
                 )
                 end = run(mine, script)
                 mine.commit()
@@ -156,25 +156,25 @@ def test_steps_that_end_at_the_same_time_end_the_run_once(database_url: str, con
 
 
 def test_a_run_of_which_a_step_was_cancelled_is_cancelled(connection: Connection, run_id: UUID) -> None:
-    assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
+    assert run(connection, run_steps.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
     assert _status(connection, run_id) == "queued", "its other step goes on"
-    end = run(connection, runs.succeed_step(run_id, "two"))
+    end = run(connection, run_steps.succeed_step(run_id, "two"))
     assert end is not None
     assert (end.status, end.step, end.reason) == ("cancelled", None, None)
     assert _steps(connection, run_id) == {"one": "cancelled", "two": "succeeded"}
 
 
 def test_a_run_that_failed_is_not_cancelled_by_another_step(connection: Connection, run_id: UUID) -> None:
-    assert run(connection, runs.fail_step(run_id, "one", reason="corrupt", detail="")) is None
-    end = run(connection, runs.cancel_step(run_id, "two", reason="cancelled", detail=""))
+    assert run(connection, run_steps.fail_step(run_id, "one", reason="corrupt", detail="")) is None
+    end = run(connection, run_steps.cancel_step(run_id, "two", reason="cancelled", detail=""))
     assert end is not None
     assert (end.status, end.step) == ("failed", "one")
-    assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
+    assert run(connection, run_steps.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
     assert _steps(connection, run_id) == {"one": "failed", "two": "cancelled"}
 
 
 def test_the_steps_of_a_cancelled_run_end_one_by_one(connection: Connection, run_id: UUID) -> None:
     connection.execute("UPDATE runs SET status = 'cancelled' WHERE id = %s", (run_id,))
-    assert run(connection, runs.start_step(run_id, "one", 1)) is None
-    assert run(connection, runs.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
+    assert run(connection, run_steps.start_step(run_id, "one", 1)) is None
+    assert run(connection, run_steps.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
     assert _steps(connection, run_id) == {"one": "cancelled", "two": "queued"}

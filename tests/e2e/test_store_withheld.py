@@ -12,7 +12,7 @@ from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.projection import Projection, make_tables
 from offsetzero.consumers.working import owed
 from offsetzero.generation import Generation
-from offsetzero.store import generations, processed, runs, withheld
+from offsetzero.store import generations, processed, run_steps, runs, withheld
 from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
@@ -135,8 +135,8 @@ def test_a_run_that_failed_in_the_generation_before_succeeds_with_the_one_that_h
         run(connection, runs.create(run_id, "demo", uuid4(), ["names"]))
     with connection.transaction():
         for run_id in (mended, other):
-            assert run(connection, runs.fail_step(run_id, "names", reason="corrupt", detail="")) is not None
-        assert run(connection, runs.cancel_step(cancelled, "names", reason="", detail="")) is not None
+            assert run(connection, run_steps.fail_step(run_id, "names", reason="corrupt", detail="")) is not None
+        assert run(connection, run_steps.cancel_step(cancelled, "names", reason="", detail="")) is not None
     run(connection, processed.claim(_of(ONE, "mended"), Outcome.DEAD_LETTERED))
     run(connection, processed.claim(_of(ONE, "cancelled"), Outcome.FAILED))
     for event_id, run_id in (("mended", mended), ("other", other), ("cancelled", cancelled)):

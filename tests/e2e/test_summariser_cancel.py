@@ -21,7 +21,7 @@ from offsetzero.retry.failures import Cancelled, Transient
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
-from offsetzero.store import run_views, runs
+from offsetzero.store import run_steps, run_views, runs
 from offsetzero.store.database import pool
 from offsetzero.store.run_views import StepView
 from offsetzero.store.script import run
@@ -75,7 +75,7 @@ def _begin(database_url: str, event: DocumentUploaded) -> UUID:
     assert event.run_id is not None
     with psycopg.connect(database_url) as connection:
         run(connection, runs.create(event.run_id, "demo", event.document_id, ["summariser"]))
-        run(connection, runs.start_step(event.run_id, "summariser", 1))
+        run(connection, run_steps.start_step(event.run_id, "summariser", 1))
     return event.run_id
 
 

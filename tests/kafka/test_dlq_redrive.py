@@ -25,7 +25,7 @@ from offsetzero.retry.dead_letters import LetterReader
 from offsetzero.retry.failures import Bug, Transient
 from offsetzero.settings import Settings
 from offsetzero.store import dead_letter_actions as actions
-from offsetzero.store import generations, processed, runs
+from offsetzero.store import generations, processed, run_steps, runs
 from offsetzero.store.dead_letters import Place
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
@@ -300,17 +300,17 @@ def test_runs_are_in_work_again(settings: Settings, offsetzero: CommandsHere, da
     for run_id in made.values():
         run(database, runs.create(run_id, "acme", uuid4(), ["audit", "other"]))
         for step in ("audit", "other"):
-            run(database, runs.start_step(run_id, step, 2))
+            run(database, run_steps.start_step(run_id, step, 2))
     for name, run_id in made.items():
         if name != "of another step":
-            run(database, runs.fail_step(run_id, "audit", reason="corrupt", detail="it cannot be read"))
+            run(database, run_steps.fail_step(run_id, "audit", reason="corrupt", detail="it cannot be read"))
         run(
             database,
-            runs.fail_step(run_id, "other", reason="corrupt", detail="")
+            run_steps.fail_step(run_id, "other", reason="corrupt", detail="")
             if name == "of another step"
-            else runs.succeed_step(run_id, "other"),
+            else run_steps.succeed_step(run_id, "other"),
         )
-    run(database, runs.succeed_step(made["of another step"], "audit"))
+    run(database, run_steps.succeed_step(made["of another step"], "audit"))
     database.execute("UPDATE runs SET status = 'cancelled' WHERE id = %s", (made["cancelled"],))
     sent = [Letter(number, run_id=run_id) for number, (name, run_id) in enumerate(made.items()) if name != "untouched"]
     letters.write(settings, "audit", sent)
@@ -340,7 +340,7 @@ def test_runs_are_in_work_again_where_the_generation_is_read(
     of = {name: uuid4() for name in ("audit", "audit.g2")}
     for name, run_id in of.items():
         run(database, runs.create(run_id, "acme", uuid4(), ["audit"]))
-        run(database, runs.fail_step(run_id, "audit", reason="corrupt", detail="it cannot be read"))
+        run(database, run_steps.fail_step(run_id, "audit", reason="corrupt", detail="it cannot be read"))
         letters.write(settings, name, [Letter(0, run_id=run_id)])
     database.execute("UPDATE group_pointers SET generation = 2 WHERE group_name = 'audit'")
     for name in of:
@@ -354,13 +354,13 @@ def test_a_letter_whose_mark_was_lost_is_not_sent_once_its_event_has_ended(
 ) -> None:
     run_id, event_id = uuid4(), uuid4()
     run(database, runs.create(run_id, "acme", uuid4(), ["audit"]))
-    run(database, runs.fail_step(run_id, "audit", reason="corrupt", detail=""))
+    run(database, run_steps.fail_step(run_id, "audit", reason="corrupt", detail=""))
     letters.write(settings, "audit", [Letter(0, run_id=run_id, event_id=event_id)])
     offsetzero("dlq", "redrive", "audit", "--all", "--why", "again")
     database.execute("UPDATE dead_letter_actions SET ended = NULL")
     database.execute("UPDATE dead_letter_decisions SET done_at = NULL")
-    run(database, runs.start_step(run_id, "audit", 1))
-    run(database, runs.fail_step(run_id, "audit", reason="corrupt", detail="as before"))
+    run(database, run_steps.start_step(run_id, "audit", 1))
+    run(database, run_steps.fail_step(run_id, "audit", reason="corrupt", detail="as before"))
     database.execute("INSERT INTO processed_events VALUES ('audit', 1, '/test', %s, 1, 'failed')", (str(event_id),))
     (action,) = json.loads(offsetzero("dlq", "audit", "--json").stdout)
     said = offsetzero("dlq", "redrive", "audit", "--resume", action["id"]).stdout

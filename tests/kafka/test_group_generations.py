@@ -25,7 +25,7 @@ from offsetzero.errors import ConfigurationError, GroupStopped
 from offsetzero.generation import Generation
 from offsetzero.retry.failures import Poison
 from offsetzero.settings import Settings
-from offsetzero.store import generations, positions, processed, runs
+from offsetzero.store import generations, positions, processed, run_steps, runs
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
 from offsetzero.topics import offsets
@@ -237,7 +237,7 @@ def test_a_run_whose_event_still_waited_at_the_switch_succeeds_when_it_is_applie
     run_id = uuid4()
     waits = letters.Letter(0, run_id=run_id)
     run(database, runs.create(run_id, "acme", waits.document_id, ["names"]))
-    run(database, runs.fail_step(run_id, "names", reason="corrupt", detail=""))
+    run(database, run_steps.fail_step(run_id, "names", reason="corrupt", detail=""))
     assert run(database, processed.claim(EventIdentity("names", "/test", str(waits.event_id)), Outcome.FAILED))
     letters.write(settings, "names.g2", [waits], partitions=6, to="redrive")
     database.execute("UPDATE group_pointers SET generation = 2, fence = fence + 1 WHERE group_name = 'names'")
