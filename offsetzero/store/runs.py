@@ -10,6 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from offsetzero.store.lanes import Lane
+from offsetzero.store.leases import UNLEASED
 from offsetzero.store.run_states import RunStatus, StepStatus, before_run, before_step
 from offsetzero.store.script import Script
 
