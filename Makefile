@@ -35,7 +35,7 @@ times: $(READY) ## See that what has to be within seconds is, where nothing else
 	@OZ_TEST_TIMES=1 $(BIN)/python -m pytest -m timed --servers=embedded -v -s $(ARGS)
 
 chaos: $(READY) ## Kill members, broker and database by the dozen under load, half an hour (ARGS='-k name' for some)
-	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_crashes.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
+	@OZ_TEST_PROFILE=nightly $(BIN)/python -m pytest tests/chaos tests/kafka/test_group_assignment.py tests/kafka/test_group_crashes.py tests/kafka/test_group_frozen_database.py tests/kafka/test_group_order.py tests/kafka/test_group_refusals.py tests/kafka/test_group_transactional.py tests/kafka/test_scheduler.py tests/e2e/test_correctness.py --servers=embedded --timeout=0 -v $(ARGS)
 
 outbox: EVENTS ?= 200000
 outbox: $(READY) ## Have 16 writers write EVENTS (200,000) while relays are killed 50 times, and look for what is lost

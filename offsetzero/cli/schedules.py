@@ -43,8 +43,7 @@ def list_schedules(tenant: Tenant = None, as_json: AsJson = False) -> None:
         return
     columns = ("name", "tenant", "does", "cron", "zone", "next", "state")
     lines = [
-        [one.name, one.tenant_id or "all", _does(one), one.cron, one.zone, _local(one, one.next_at), _state(one)]
-        for one in found
+        [one.name, one.tenant_id or "all", _does(one), one.cron, one.zone, _coming(one), _state(one)] for one in found
     ]
     rows.show(columns, lines, first=6)
 
@@ -224,6 +223,10 @@ def _shown(one: "Schedule") -> dict[str, Any]:
 
 def _does(one: "Schedule") -> str:
     return one.event_type or one.kind.value
+
+
+def _coming(one: "Schedule") -> str:
+    return "-" if one.paused_at else _local(one, one.next_at)
 
 
 def _state(one: "Schedule") -> str:

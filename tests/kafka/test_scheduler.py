@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ from offsetzero.topics.catalogue import Topic
 from offsetzero.topics.names import Names
 from support import IS_NIGHT, wait_until
 
-KILLS = 40 if IS_NIGHT else 2
+KILLS = 30 if IS_NIGHT else 2
 BELLS = 40 if IS_NIGHT else 3
 DOCUMENTS = 3_000 if IS_NIGHT else 120
 TOPICS = ("documents", "documents.bulk")
@@ -100,10 +102,12 @@ def test_two_schedulers_that_are_killed_fire_each_time_once(
         slept = "UPDATE schedules SET done_until = now() - make_interval(mins => %s), next_at = now() WHERE kind = %s"
         connection.execute(slept, (30, "event"))
         connection.execute(slept, (24 * 60, "reindex"))
+        dice = random.Random(4_711)
         begun = {one.id: one.done_until for one in run(connection, schedules.every())}
         with relaying(settings), two_schedulers({**os.environ, **offsetzero.in_process_of_its_own.environment}) as pair:
             for _ in range(KILLS):
-                wait_until(lambda: connection.execute(IN_THE_MIDST).fetchall(), 60, interval=0.005, what="a fire")
+                wait_until(lambda: connection.execute(IN_THE_MIDST).fetchall(), 120, interval=0.005, what="a fire")
+                time.sleep(dice.uniform(0, 0.5))
                 pair.kill()
             wait_until(
                 lambda: connection.execute(
