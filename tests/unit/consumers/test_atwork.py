@@ -49,7 +49,11 @@ def test_all_the_work_on_a_record_may_have_a_limit_of_its_own() -> None:
     at_work.begin(clock.monotonic())
     at_work.enter(None)
     assert not at_work.take(0.5, whole=True), "this is the next record"
-    clock.advance(0.5)
+    clock.advance(0.4)
+    at_work.leave()
+    at_work.enter(None)
+    clock.advance(0.2)
+    assert not at_work.take(0.5)
     assert at_work.take(0.5, whole=True)
 
 
