@@ -27,7 +27,7 @@ from offsetzero.topics.catalogue import Topic
 from offsetzero.topics.names import Names
 from support import IS_NIGHT, wait_until
 
-KILLS = 30 if IS_NIGHT else 2
+KILLS = 30 if IS_NIGHT else 1
 BELLS = 40 if IS_NIGHT else 3
 DOCUMENTS = 3_000 if IS_NIGHT else 120
 TOPICS = ("documents", "documents.bulk")
@@ -79,6 +79,7 @@ def two_schedulers(environment: dict[str, str]) -> Iterator[Pair]:
     assert ended == [0, 0], "asked to end, they end well"
 
 
+@pytest.mark.timeout(0 if IS_NIGHT else 240)
 def test_two_schedulers_that_are_killed_fire_each_time_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
