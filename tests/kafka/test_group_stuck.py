@@ -145,7 +145,7 @@ def test_a_handler_longer_than_the_poll_interval_costs_no_membership(
 
 
 def test_a_handler_that_never_returns_is_named_and_the_others_flow_up_to_the_bound(
-    settings: Settings, running: Running, database: psycopg.Connection, capsys: pytest.CaptureFixture[str]
+    settings: Settings, running: Running, database: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     audit, gate = ConsumerGroup("audit"), threading.Event()
     limits = quick(settings, max_in_flight=100, concurrency=4)
@@ -189,7 +189,7 @@ def test_a_handler_that_never_returns_is_named_and_the_others_flow_up_to_the_bou
         assert REGISTRY.get_sample_value("offsetzero_stuck_handler_seconds", named) is None
     rows = [row[1] for row in effects(database) if row[0] == stuck.document_id]
     assert rows == ["stuck", *["behind"] * 150]
-    said = capsys.readouterr().out
+    said = caplog.text
     assert said.count("handler stuck") == 1
     assert said.count("stuck handler ended") == 1
 
