@@ -32,6 +32,11 @@ class Api:
         with psycopg.connect(self.settings.database_url.get_secret_value()) as connection:
             return connection.execute(query.encode(), parameters).fetchall()
 
+    def change(self, statement: str, *parameters: Any) -> None:
+        """Change the database behind the API's back."""
+        with psycopg.connect(self.settings.database_url.get_secret_value()) as connection:
+            connection.execute(statement.encode(), parameters)
+
     def objects(self) -> list[Path]:
         """The stored objects."""
         return [path for path in (self.settings.home / "objects").rglob("*") if path.is_file()]

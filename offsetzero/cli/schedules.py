@@ -105,12 +105,12 @@ def show(name: Name, tenant: Tenant = None) -> None:
     """Show all of a schedule as JSON: its next fire times, what it has done, and who has changed it."""
     from offsetzero.errors import ConfigurationError
     from offsetzero.producers.schedules.timetable import timetable
-    from offsetzero.store import schedules
+    from offsetzero.store import fires, schedules
     from offsetzero.store.script import run
 
     with database.opened() as connection:
         one = _named(connection, name, tenant)
-        fires = run(connection, schedules.fires(one.id, limit=_LAST))
+        found = run(connection, fires.page(one.id, limit=_LAST))
         actions = run(connection, schedules.actions(one.id))
     try:
         coming = [_local(one, at) for at in islice(timetable(one.cron, one.zone).all_after(one.done_until), _NEXT)]
@@ -126,7 +126,7 @@ def show(name: Name, tenant: Tenant = None) -> None:
             "ended_at": _time(fire.ended_at),
             "documents": fire.documents,
         }
-        for fire in fires
+        for fire in found
     ]
     audit = [{"at": _time(action.at), "action": action.action.value, "who": action.who} for action in actions]
     print(json.dumps({**_shown(one), "next": coming, "fires": done, "audit": audit}, indent=2, ensure_ascii=False))

@@ -1,5 +1,4 @@
-"""Schedules, their fires, and the audit of who has changed them (tables `schedules`, `schedule_fires`,
-`schedule_actions`)."""
+"""Schedules, and the audit of who has changed them (tables `schedules`, `schedule_actions`)."""
 
 import json
 from collections.abc import Mapping
@@ -11,10 +10,6 @@ from uuid import UUID
 
 from offsetzero.schemas.ids import uuid7
 from offsetzero.store.script import Script
-
-KEEP_DAYS = 90
-"""For how long it is known what was done at a fire time."""
-PRUNED_AT_ONCE = 5_000
 
 
 class Kind(StrEnum):
@@ -65,19 +60,6 @@ class Schedule:
     error: str | None = None
 
 
-class Fire(NamedTuple):
-    """What was done at a fire time. `ended_at` is None while a re-index is under way; `documents` are those of one."""
-
-    id: UUID
-    schedule_id: UUID
-    fire_at: datetime
-    by_hand: str | None
-    missed_since: datetime | None
-    fired_at: datetime
-    ended_at: datetime | None
-    documents: int | None
-
-
 class Done(NamedTuple):
     """Something that somebody has done to a schedule."""
 
@@ -86,17 +68,7 @@ class Done(NamedTuple):
     who: str
 
 
-class Page(NamedTuple):
-    """A re-index that is under way. `after` is the last document that it has come to."""
-
-    fire_id: UUID
-    fire_at: datetime
-    tenant_id: str | None
-    after: UUID | None
-
-
 _COLUMNS = ", ".join(field.name for field in fields(Schedule))
-_FIRE = ", ".join(Fire._fields)
 
 
 def now() -> Script[datetime]:
@@ -249,77 +221,6 @@ def remove(schedule_id: UUID) -> Script[None]:
     yield "DELETE FROM schedules WHERE id = %s", (schedule_id,)
 
 
-def add_fire(
-    fire_id: UUID,
-    schedule_id: UUID,
-    fire_at: datetime,
-    *,
-    goes_on: bool,
-    missed_since: datetime | None = None,
-    by_hand: str | None = None,
-) -> Script[bool]:
-    """Claim a fire time, in the transaction of what is done at it. False when it was claimed before: nothing to do.
-
-    Args:
-        fire_id: follows from the schedule and the fire time.
-        goes_on: it is not over with this transaction.
-        missed_since: the first fire time that it stands for besides its own.
-        by_hand: who wants it now.
-    """
-    rows = yield (
-        "INSERT INTO schedule_fires (id, schedule_id, fire_at, by_hand, missed_since, ended_at, documents) "
-        "SELECT %s, %s, %s, %s, %s, CASE WHEN %s THEN NULL ELSE clock_timestamp() END, CASE WHEN %s THEN 0 END "
-        "ON CONFLICT DO NOTHING RETURNING id",
-        (fire_id, schedule_id, fire_at, by_hand, missed_since, goes_on, goes_on),
-    )
-    return bool(rows)
-
-
-def last_fire(schedule_id: UUID, before: datetime) -> Script[datetime | None]:
-    """The last fire time before another one that was acted upon, not counting what somebody wanted by hand."""
-    rows = yield (
-        "SELECT max(fire_at) FROM schedule_fires WHERE schedule_id = %s AND fire_at < %s AND by_hand IS NULL",
-        (schedule_id, before),
-    )
-    at: datetime | None = rows[0][0]
-    return at
-
-
-def fires(schedule_id: UUID, *, limit: int, before: UUID | None = None) -> Script[list[Fire]]:
-    """What a schedule has done, newest first; `before` is the id of the last one of the page before."""
-    rows = yield (
-        f"SELECT {_FIRE} FROM schedule_fires WHERE schedule_id = %s AND (%s::uuid IS NULL OR id < %s) "  # noqa: S608
-        "ORDER BY id DESC LIMIT %s",
-        (schedule_id, before, before, limit),
-    )
-    return [Fire(*row) for row in rows]
-
-
-def take_page() -> Script[Page | None]:
-    """The oldest re-index under way that nobody else works at, held until the transaction ends; None when there is
-    none. One of a schedule that is paused waits, unless somebody has asked for it."""
-    rows = yield (
-        "SELECT f.id, f.fire_at, s.tenant_id, f.last_document FROM schedule_fires f JOIN schedules s "
-        "ON s.id = f.schedule_id WHERE f.ended_at IS NULL AND (s.paused_at IS NULL OR f.by_hand IS NOT NULL) "
-        "ORDER BY f.fire_at LIMIT 1 FOR NO KEY UPDATE OF f SKIP LOCKED",
-        (),
-    )
-    return Page(*rows[0]) if rows else None
-
-
-def turn_page(fire_id: UUID, documents: int, last: UUID) -> Script[None]:
-    """Write how far a re-index has come."""
-    yield (
-        "UPDATE schedule_fires SET documents = documents + %s, last_document = %s WHERE id = %s",
-        (documents, last, fire_id),
-    )
-
-
-def end_fire(fire_id: UUID) -> Script[None]:
-    """Write that a re-index is over."""
-    yield "UPDATE schedule_fires SET ended_at = clock_timestamp() WHERE id = %s", (fire_id,)
-
-
 def note(schedule: Schedule, action: Action, who: str) -> Script[None]:
     """Write into the audit who has done what."""
     yield (
@@ -339,17 +240,6 @@ def lateness(at: datetime) -> Script[float]:
     rows = yield "SELECT min(next_at) FROM schedules WHERE paused_at IS NULL", ()
     oldest: datetime | None = rows[0][0]
     return max(0.0, (at - oldest).total_seconds()) if oldest is not None else 0.0
-
-
-def prune() -> Script[int]:
-    """Forget some of what was done long ago, but not the last of a schedule; returns how many were forgotten."""
-    rows = yield (
-        "DELETE FROM schedule_fires WHERE id IN (SELECT f.id FROM schedule_fires f WHERE f.ended_at < now() - "
-        "make_interval(days => %s) AND EXISTS (SELECT FROM schedule_fires l WHERE l.schedule_id = f.schedule_id "
-        "AND l.fire_at > f.fire_at AND l.by_hand IS NULL) LIMIT %s) RETURNING 1",
-        (KEEP_DAYS, PRUNED_AT_ONCE),
-    )
-    return len(rows)
 
 
 def _schedule(row: tuple[Any, ...]) -> Schedule:

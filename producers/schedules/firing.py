@@ -15,7 +15,7 @@ from offsetzero.producers.schedules.timetable import timetable
 from offsetzero.schemas.attributes import format_time
 from offsetzero.schemas.ids import uuid7_of
 from offsetzero.settings import Settings
-from offsetzero.store import outbox, reports, schedules
+from offsetzero.store import fires, outbox, reports, schedules
 from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.schedules import Kind, Schedule
 from offsetzero.store.script import Script
@@ -86,7 +86,7 @@ def _fire(
     who: str | None = None,
 ) -> Script[bool]:
     goes_on = schedule.kind is Kind.REINDEX
-    claimed = yield from schedules.add_fire(
+    claimed = yield from fires.claim(
         fire_id, schedule.id, fire_at, goes_on=goes_on, missed_since=missed_since, by_hand=who
     )
     if not claimed:
@@ -94,7 +94,7 @@ def _fire(
     if schedule.kind is Kind.EVENT:
         yield from outbox.insert(_row(schedule, fire_id, fire_at, settings.source))
     elif schedule.kind is Kind.REPORT:
-        since = yield from schedules.last_fire(schedule.id, fire_at)
+        since = yield from fires.last(schedule.id, fire_at)
         yield from reports.make(fire_id, schedule.tenant_id, since or fire_at - _FIRST_REPORT, fire_at)
     return True
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from offsetzero.producers import runs
 from offsetzero.schemas.ids import uuid7_of
 from offsetzero.settings import Settings
-from offsetzero.store import documents, schedules
+from offsetzero.store import documents, fires
 from offsetzero.store.script import Script
 
 PAGE = 100
@@ -31,12 +31,12 @@ def turn(settings: Settings) -> Script[Turned | None]:
 
     It waits for no document: behind one that an upload or a deletion holds, it comes again.
     """
-    page = yield from schedules.take_page()
+    page = yield from fires.take_page()
     if page is None:
         return None
     found = yield from documents.living_after(page.after, page.tenant_id, page.fire_at, PAGE)
     if not found:
-        yield from schedules.end_fire(page.fire_id)
+        yield from fires.end(page.fire_id)
         return Turned(page.fire_at, 0, True)
     free = yield from documents.lock_free(found)
     begun, last = 0, page.after
@@ -50,5 +50,5 @@ def turn(settings: Settings) -> Script[Turned | None]:
             break
         last = document_id
     if last is not None and last != page.after:
-        yield from schedules.turn_page(page.fire_id, begun, last)
+        yield from fires.turn_page(page.fire_id, begun, last)
     return Turned(page.fire_at, begun, False)

@@ -17,7 +17,7 @@ from offsetzero.clock import SYSTEM, Clock
 from offsetzero.errors import ConfigurationError
 from offsetzero.producers.schedules import firing, reindexing, timetable
 from offsetzero.settings import Settings
-from offsetzero.store import schedules
+from offsetzero.store import fires, schedules
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Connection, session
 from offsetzero.store.schedules import Kind
@@ -168,7 +168,7 @@ class Scheduler:
         metrics.SCHEDULE_LATE.set(run(connection, schedules.lateness(run(connection, schedules.now()))))
 
     def _prune(self, connection: Connection) -> None:
-        run(connection, schedules.prune())
+        run(connection, fires.prune())
 
     def _now_and_then(self, seconds: float, work: Callable[[Connection], None], connection: Connection) -> None:
         now = self._clock.monotonic()

@@ -78,6 +78,22 @@ def test_pages_follow_each_other_and_end(api: Api) -> None:
     assert seen == made[::-1]
 
 
+def test_it_is_run_by_hand_after_the_clock_was_set_back_and_what_it_did_is_read_in_pages(api: Api) -> None:
+    """There are fires of later times then, more than a page of them."""
+    path = f"/schedules/{_add(api, kind='report')['id']}"
+    api.change(
+        "INSERT INTO schedule_fires (id, schedule_id, fire_at, ended_at) SELECT gen_random_uuid(), s.id, "
+        "now() + make_interval(hours => hour), now() FROM schedules s, generate_series(1, 6) AS hour"
+    )
+    ran = api.client.post(f"{path}/run", headers={"Idempotency-Key": "now"})
+    assert ran.status_code == 202, ran.text
+    first = api.client.get(f"{path}/fires", params={"limit": 4}).json()
+    rest = api.client.get(f"{path}/fires", params={"limit": 4, "before": first["next"]}).json()
+    times = [fire["fire_at"] for fire in (*first["fires"], *rest["fires"])]
+    assert (len(times), rest["next"], rest["fires"][-1]) == (7, None, ran.json())
+    assert times == sorted(times, reverse=True)
+
+
 def test_nobody_reads_or_changes_anothers(api: Api) -> None:
     path = f"/schedules/{_add(api)['id']}"
     run_it = {"Idempotency-Key": "x"}

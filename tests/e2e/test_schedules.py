@@ -20,7 +20,7 @@ from offsetzero.producers.schedules import firing, reindexing
 from offsetzero.producers.schedules.scheduler import Scheduler
 from offsetzero.schemas.ids import time_of, uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import schedules
+from offsetzero.store import fires, schedules
 from offsetzero.store.schedules import Schedule
 from offsetzero.store.script import run
 from offsetzero.topics.catalogue import declared_for
@@ -127,7 +127,7 @@ def test_of_what_was_missed_the_last_comes_once_and_its_id_follows_from_its_time
     ((event_id, ce_time),) = events(connection)
     assert fired.minute == 30, "by the clock of its zone"
     assert datetime.fromisoformat(ce_time) == fired == time_of(event_id)
-    (fire,) = run(connection, schedules.fires(one(connection, "hourly").id, limit=10))
+    (fire,) = run(connection, fires.page(one(connection, "hourly").id, limit=10))
     assert (fire.id, fire.fire_at) == (event_id, fired)
     assert fire.missed_since is not None
     assert since < fire.missed_since <= since + timedelta(hours=2)

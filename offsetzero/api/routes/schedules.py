@@ -23,7 +23,7 @@ from offsetzero.api.services import Tenant, WithServices
 from offsetzero.errors import ConfigurationError, TopicError
 from offsetzero.producers.schedules import desk
 from offsetzero.schemas.event import event_types
-from offsetzero.store import reports, schedules
+from offsetzero.store import fires, reports, schedules
 from offsetzero.store.database import AsyncConnection
 from offsetzero.store.schedules import Kind, Schedule
 from offsetzero.store.script import Script, arun
@@ -139,8 +139,7 @@ async def run_now(schedule_id: UUID, request: Request, once: MayRepeat) -> Respo
     async def work(connection: AsyncConnection) -> Response:
         asked = desk.run_now(schedule_id, _who(request), once.services.settings)
         fire_id = _found(await arun(connection, _if_its(once.tenant_id, schedule_id, asked)))
-        fires = await arun(connection, schedules.fires(schedule_id, limit=5))
-        return answer_of(FireAnswer.model_validate(next(one for one in fires if one.id == fire_id)), 202)
+        return answer_of(FireAnswer.model_validate(await arun(connection, fires.find(fire_id))), 202)
 
     return await once.do("", work)
 
@@ -151,12 +150,12 @@ async def run_now(schedule_id: UUID, request: Request, once: MayRepeat) -> Respo
     summary="List what a schedule has done",
     responses=errors("not-found", "invalid-request"),
 )
-async def fires(
+async def list_fires(
     schedule_id: UUID, tenant: Tenant, services: WithServices, limit: Limit = 50, before: UUID | None = None
 ) -> FiresAnswer:
     """What was done at its fire times in the last 90 days, newest first."""
     _found(await services.run(schedules.find(tenant, schedule_id)))
-    found = await services.run(schedules.fires(schedule_id, limit=limit + 1, before=before))
+    found = await services.run(fires.page(schedule_id, limit=limit + 1, before=before))
     shown = [FireAnswer.model_validate(one) for one in found[:limit]]
     return FiresAnswer(fires=shown, next=shown[-1].id if len(found) > limit else None)
 
