@@ -28,7 +28,7 @@ LOCK = 0x6F7A_7377
 GRACE_SECONDS = 10.0
 """Past its deadline in which a member may end a step itself, as it does unless it is frozen."""
 STILL_SECONDS = 5.0  # for which a session of a member that is gone has been silent in a transaction, before it is ended
-WAIT_SECONDS = 5.0  # for the rows of runs
+WAIT_SECONDS = 5.0  # for the rows of steps
 SILENT_SECONDS = 90.0  # without a look: longer than Kafka and the database may take
 _PAUSE_SECONDS = 5.0
 
@@ -112,6 +112,7 @@ class Sweeper:
     def _ask(self, held: Sequence[Held]) -> Members:
         members: dict[str, Collection[str] | None] = {}
         for group in sorted(self._judge.groups(held)):
+            self._turned_at = self._clock.monotonic()  # of many groups without a coordinator each takes its time
             try:
                 members[group] = self._members(self._settings, group)
             except TopicError as error:  # nobody says who lives, so all do
@@ -152,9 +153,10 @@ def _limits() -> Script[None]:
 
 
 def _take_away(rescues: Sequence[Rescue]) -> Script[set[tuple[Any, str]]]:
-    """Nothing when another sweeper is at it: what is left then is found at the next look."""
+    """Nothing when another sweeper is at it, and no step of a run that somebody holds: that may be for long, and all
+    others would wait. What is left is found at the next look."""
     rows = yield "SELECT pg_try_advisory_xact_lock(%s)", (LOCK,)
     if not rows[0][0]:
         return set()
-    yield from runs.lock_all(sorted({one.lease.run_id for one in rescues}))
-    return (yield from leases.take_away(rescues))
+    free = yield from runs.lock_free(sorted({one.lease.run_id for one in rescues}))
+    return (yield from leases.take_away([one for one in rescues if one.lease.run_id in free]))

@@ -161,7 +161,7 @@ def take_away(rescues: Sequence[Rescue]) -> Script[set[tuple[UUID, str]]]:
     """Have steps wait for their next owner, those whose lease is still the one that was looked at.
 
     Args:
-        rescues: their runs are locked (see `runs.lock_all`).
+        rescues: their runs are locked (see `runs.lock_free`).
 
     Returns:
         Run and step of those.

@@ -118,6 +118,15 @@ def lock_all(run_ids: Sequence[UUID]) -> Script[None]:
     yield "SELECT FROM runs WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE", (list(run_ids),)
 
 
+def lock_free(run_ids: Sequence[UUID]) -> Script[set[UUID]]:
+    """Hold those runs that nobody holds, until the transaction ends, and give their ids; waits for none."""
+    rows = yield (
+        "SELECT id FROM runs WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED",
+        (list(run_ids),),
+    )
+    return {row[0] for row in rows}
+
+
 def requeue_steps(steps: Sequence[tuple[UUID, str]]) -> Script[None]:
     """Set failed steps back to queued, with no attempts, and those failed runs that waited for one of them.
 

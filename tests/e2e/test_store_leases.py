@@ -187,6 +187,26 @@ def test_two_sweepers_never_act_twice(
     assert fences == [("queued", 2)]
 
 
+def test_a_run_that_somebody_holds_keeps_no_other_step_from_its_rescue(
+    connection: Connection, settings: Settings, run_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a session that is no member's: of an operator, or of an API process that is frozen while it cancels."""
+    monkeypatch.setattr(sweeper, "GRACE_SECONDS", 0.0)
+    run(connection, runs.create(other := uuid4(), "demo", uuid4(), ["indexer"]))
+    for one in (run_id, other):
+        run(connection, run_steps.start_step(one, "indexer", 1, ask(seconds=0.0)))
+    judge = Sweeper(settings, members=lambda _settings, _group: [])
+    with (
+        database.session(settings, "offsetzero-sweeper") as session,
+        psycopg.connect(settings.database_url.get_secret_value()) as holder,
+    ):
+        session.execute("SET lock_timeout = '1s'")
+        run(holder, runs.lock(run_id))
+        assert [one.lease.run_id for one in judge.look(session)] == [other]
+        holder.rollback()
+        assert [one.lease.run_id for one in judge.look(session)] == [run_id], "at the next look"
+
+
 @pytest.mark.parametrize("who", ["its owner is gone", "another has begun the event"])
 def test_a_session_that_stands_still_in_a_transaction_keeps_nobody_waiting(
     connection: Connection, settings: Settings, run_id: UUID, who: str, monkeypatch: pytest.MonkeyPatch
