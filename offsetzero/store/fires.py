@@ -1,5 +1,6 @@
 """What schedules have done at their fire times, and re-indexes that are under way (table `schedule_fires`)."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -49,15 +50,18 @@ def claim(
 
     Args:
         fire_id: follows from the schedule and the fire time.
-        goes_on: it is not over with this transaction.
+        goes_on: it is not over with this transaction; unless another one of the schedule that goes on, too, waits for
+            its first page: then this one is over, and that one stands for it.
         missed_since: the first fire time that it stands for besides its own.
         by_hand: who wants it now.
     """
     rows = yield (
         "INSERT INTO schedule_fires (id, schedule_id, fire_at, by_hand, missed_since, ended_at, documents) "
-        "SELECT %s, %s, %s, %s, %s, CASE WHEN %s THEN NULL ELSE clock_timestamp() END, CASE WHEN %s THEN 0 END "
-        "ON CONFLICT DO NOTHING RETURNING id",
-        (fire_id, schedule_id, fire_at, by_hand, missed_since, goes_on, goes_on),
+        "SELECT %s, %s, %s, %s, %s, CASE WHEN NOT %s OR EXISTS (SELECT FROM schedule_fires w WHERE w.schedule_id = %s "
+        "AND w.ended_at IS NULL AND w.last_document IS NULL AND (w.by_hand IS NULL) = %s) THEN clock_timestamp() END, "
+        "CASE WHEN %s THEN 0 END ON CONFLICT DO NOTHING RETURNING id",
+        # One by hand goes on while the schedule is paused: another one does not stand for it.
+        (fire_id, schedule_id, fire_at, by_hand, missed_since, goes_on, schedule_id, by_hand is None, goes_on),
     )
     return bool(rows)
 
@@ -89,14 +93,20 @@ def page(schedule_id: UUID, *, limit: int, before: UUID | None = None) -> Script
     return [Fire(*row) for row in rows]
 
 
-def take_page() -> Script[Page | None]:
-    """The oldest re-index under way that nobody else works at, held until the transaction ends; None when there is
-    none. One of a schedule that is paused waits, unless somebody has asked for it."""
+def take_page(after: str = "", resting: Collection[UUID] = ()) -> Script[Page | None]:
+    """The oldest re-index under way of the next tenant that nobody else works at, held until the transaction ends; None
+    when there is none. One of a schedule that is paused waits, unless somebody has asked for it.
+
+    Args:
+        after: the tenant that had its turn last, "" for operators: others come first.
+        resting: fires that are not to be taken now.
+    """
     rows = yield (
         "SELECT f.id, f.fire_at, s.tenant_id, f.last_document FROM schedule_fires f JOIN schedules s "
         "ON s.id = f.schedule_id WHERE f.ended_at IS NULL AND (s.paused_at IS NULL OR f.by_hand IS NOT NULL) "
-        "ORDER BY f.fire_at LIMIT 1 FOR NO KEY UPDATE OF f SKIP LOCKED",
-        (),
+        "AND f.id <> ALL (%s) ORDER BY coalesce(s.tenant_id, '') <= %s, coalesce(s.tenant_id, ''), f.fire_at "
+        "LIMIT 1 FOR NO KEY UPDATE OF f SKIP LOCKED",
+        (list(resting), after),
     )
     return Page(*rows[0]) if rows else None
 

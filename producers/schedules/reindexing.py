@@ -12,6 +12,7 @@ from offsetzero.producers import runs
 from offsetzero.schemas.ids import uuid7_of
 from offsetzero.settings import Settings
 from offsetzero.store import documents, fires
+from offsetzero.store.fires import Page
 from offsetzero.store.script import Script
 
 PAGE = 100
@@ -26,14 +27,11 @@ class Turned(NamedTuple):
     over: bool
 
 
-def turn(settings: Settings) -> Script[Turned | None]:
-    """Begin the runs of the next page, in the caller's transaction; None when no re-index is under way here.
+def turn(page: Page, settings: Settings) -> Script[Turned]:
+    """Begin the runs of the next page of a re-index, in the transaction that has taken it (`fires.take_page`).
 
     It waits for no document: behind one that an upload or a deletion holds, it comes again.
     """
-    page = yield from fires.take_page()
-    if page is None:
-        return None
     found = yield from documents.living_after(page.after, page.tenant_id, page.fire_at, PAGE)
     if not found:
         yield from fires.end(page.fire_id)

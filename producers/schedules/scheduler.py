@@ -30,7 +30,7 @@ POLL_SECONDS = 1.0
 """How often one looks for what is due: nothing fires later than that, unless there is too much to do."""
 AT_ONCE = 100
 _AGAIN = timedelta(seconds=60)  # after a failure that the schedule itself is to blame for
-_REST_SECONDS = 60.0
+_REST_SECONDS = 60.0  # of a re-index that has failed
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 5.0
 _MEASURE_SECONDS, _PRUNE_SECONDS, _RULES_SECONDS = 5.0, 60.0, 3600.0
 _SILENT_SECONDS = 90.0  # without a turn; longer than a statement may take
@@ -55,7 +55,8 @@ class Scheduler:
         self._settings = settings
         self._clock = clock
         self._pause = _FIRST_PAUSE
-        self._rests_until = float("-inf")
+        self._after = ""
+        self._rests: dict[UUID, float] = {}
         self._at: dict[Callable[..., Any], float] = {}
         self._turned_at = clock.monotonic()
 
@@ -116,23 +117,34 @@ class Scheduler:
         return acted
 
     def _reindex(self, connection: Connection) -> bool:
-        """Begin the runs of one page; returns whether there was one."""
-        if self._clock.monotonic() < self._rests_until:
-            return False
+        """Begin the runs of one page; returns whether there was one.
+
+        Tenants have their turns one after the other, and one that cannot go on rests: none waits for all of another's.
+        """
+        now, page = self._clock.monotonic(), None
+        self._rests = {fire_id: until for fire_id, until in self._rests.items() if now < until}
         try:
-            turned = _in_transaction(connection, reindexing.turn(self._settings))
+            with connection.transaction():
+                page = run(connection, fires.take_page(self._after, self._rests))
+                if page is None:
+                    return False
+                self._after = page.tenant_id or ""
+                turned = run(connection, reindexing.turn(page, self._settings))
         except Exception as error:
             _raise_if_away(connection, error)
             metrics.SCHEDULE_FAILURES.labels(Kind.REINDEX).inc()
-            _log.exception("re-index: a page failed; trying again", pause_seconds=_REST_SECONDS)
-            self._rests_until = self._clock.monotonic() + _REST_SECONDS
-            return False
-        if turned is None:
-            return False
+            about = {"fire": str(page.fire_id), "tenant": page.tenant_id} if page is not None else {}
+            _log.exception("re-index: a page failed; trying again", pause_seconds=_REST_SECONDS, **about)
+            if page is None:
+                return False
+            self._rests[page.fire_id] = now + _REST_SECONDS
+            return True
         metrics.SCHEDULE_DOCUMENTS.inc(turned.documents)
         if turned.over:
             _log.info("re-index is over", fire_at=turned.fire_at.isoformat())
-        return bool(turned.documents or turned.over)
+        elif not turned.documents:  # somebody holds the next one
+            self._rests[page.fire_id] = now + POLL_SECONDS
+        return True
 
     def _failed(self, connection: Connection, schedule_id: UUID, error: Exception) -> None:
         """Say why a schedule could not be done, where people look for it, and let it be tried again."""

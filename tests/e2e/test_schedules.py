@@ -294,7 +294,8 @@ def test_a_reindex_begins_a_run_of_each_document_once_whoever_is_killed(
     assert len(act(connection, config, "nightly")) == 1
 
     def turn(on: Connection) -> reindexing.Turned | None:
-        return run(on, reindexing.turn(config))
+        page = run(on, fires.take_page())
+        return run(on, reindexing.turn(page, config)) if page else None
 
     def count() -> int:
         return connection.execute("SELECT count(*)::int FROM outbox").fetchall()[0][0]
@@ -323,6 +324,31 @@ def test_a_reindex_begins_a_run_of_each_document_once_whoever_is_killed(
     assert connection.execute("SELECT DISTINCT topic FROM outbox").fetchall() == [("documents.bulk",)]
     assert connection.execute("SELECT documents FROM schedule_fires").fetchone() == (34,)
     assert count() == 34
+
+
+def test_reindexes_of_tenants_take_turns_and_one_that_fails_holds_up_no_other(
+    offsetzero: CommandsHere, connection: Connection, config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest was worked at to its end, or failed each minute, and those of all others waited behind it."""
+    monkeypatch.setattr(reindexing, "PAGE", 10)
+    of = dict.fromkeys(documents(connection, "acme", 30), "acme") | dict.fromkeys(
+        documents(connection, "other", 10), "other"
+    )
+    (bad,) = documents(connection, "bad", 1)
+    connection.execute("UPDATE documents SET id = %s WHERE id = %s", (UUID(int=0), bad))
+    connection.execute(REFUSE.encode())
+    for tenant in ("acme", "bad", "other"):
+        offsetzero("schedules", "add", tenant, "0 2 * * *", "reindex", "--tenant", tenant)
+        for _ in range(3):
+            offsetzero("schedules", "run", tenant)
+    under_way = "SELECT s.name FROM schedule_fires f JOIN schedules s ON s.id = f.schedule_id WHERE ended_at IS NULL"
+    assert sorted(connection.execute(under_way).fetchall()) == [("acme",), ("bad",), ("other",)], "one waits, no more"
+    sleep(connection, "acme", timedelta(days=1))
+    assert len(act(connection, config, "acme")) == 1, "that by hand does not stand for one of its own times"
+    with scheduling(config):
+        wait_until(lambda: connection.execute(under_way).fetchall() == [("bad",)])
+    worked = [of[UUID(key)] for (key,) in connection.execute("SELECT aggregateid FROM outbox ORDER BY number")]
+    assert worked == ["acme"] * 10 + ["other"] * 10 + ["acme"] * 50
 
 
 def test_many_schedulers_fire_once_and_one_that_cannot_be_done_holds_up_no_other(
