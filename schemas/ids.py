@@ -97,6 +97,15 @@ def uuid7_of(at: datetime, *parts: bytes) -> UUID:
     return UUID(int=(micros // 1000) << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
 
 
+def first_of(at: datetime) -> UUID:
+    """What no id is less than that is made at a time, or later: rows with such ids are found by them.
+
+    Args:
+        at: aware; ids say it to the millisecond.
+    """
+    return UUID(int=(at - _EPOCH) // timedelta(milliseconds=1) << 80)
+
+
 def time_of(event_id: UUID) -> datetime:
     """When an id was made, to the millisecond, in UTC.
 

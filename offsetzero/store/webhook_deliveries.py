@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from offsetzero.clock import SYSTEM
-from offsetzero.schemas.ids import uuid7
+from offsetzero.schemas.ids import first_of, uuid7
 from offsetzero.store.script import Script
 
 KEPT = timedelta(days=30)
@@ -129,4 +129,4 @@ def _target(webhook_id: UUID, url: str, secret: str, previous: str | None) -> Ta
 
 def _oldest_id() -> UUID:
     """The least id that `uuid7` could make as long ago as attempts are kept."""
-    return UUID(int=int((SYSTEM.now() - KEPT).timestamp() * 1000) << 80)
+    return first_of(SYSTEM.now() - KEPT)

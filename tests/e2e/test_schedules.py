@@ -4,9 +4,10 @@ import json
 import re
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,11 +19,11 @@ from commands import CommandsHere
 
 from offsetzero.producers.schedules import firing, reindexing
 from offsetzero.producers.schedules.scheduler import Scheduler
-from offsetzero.schemas.ids import time_of, uuid7
+from offsetzero.schemas.ids import time_of, uuid7, uuid7_of
 from offsetzero.settings import Settings
-from offsetzero.store import fires, schedules
+from offsetzero.store import fires, reports, schedules
 from offsetzero.store.schedules import Schedule
-from offsetzero.store.script import run
+from offsetzero.store.script import Script, run
 from offsetzero.topics.catalogue import declared_for
 from support import wait_until
 
@@ -274,6 +275,52 @@ def test_a_report_is_what_sql_says(offsetzero: CommandsHere, connection: Connect
     offsetzero("schedules", "run", "daily")
     since = connection.execute("SELECT since FROM reports WHERE tenant_id = 'acme' ORDER BY id DESC LIMIT 2").fetchall()
     assert since == [(fired,), (fired,)], "since the last one of its own times"
+
+
+def test_what_was_done_long_ago_is_forgotten_but_not_the_last_of_its_own_times(
+    offsetzero: CommandsHere, connection: Connection
+) -> None:
+    offsetzero("schedules", "add", "daily", "0 0 * * *", "report")
+    now, day = datetime.now(UTC), timedelta(days=1)
+    for days, by_hand, is_over in [
+        (99, None, True),
+        (98, "ann", True),
+        (97, None, False),
+        (96, None, True),
+        (95, "ann", True),
+    ]:
+        connection.execute(
+            "INSERT INTO schedule_fires (id, schedule_id, fire_at, by_hand, ended_at) VALUES (%s, %s, %s, %s, %s)",
+            (
+                uuid7_of(now - days * day),
+                one(connection, "daily").id,
+                now - days * day,
+                by_hand,
+                now - days * day if is_over else None,
+            ),
+        )
+    assert run(connection, fires.prune()) == 3
+    left = run(connection, fires.page(one(connection, "daily").id, limit=10))
+    assert [(now - fire.fire_at).days for fire in left] == [96, 97]
+
+
+@pytest.mark.parametrize(
+    ("script", "condition"),
+    [
+        (fires.prune, "Index Cond: (id <"),
+        (partial(fires.page, UUID(int=0), limit=10), "Index Scan Backward using ux_schedule_fires_schedule_id_fire_at"),
+        (partial(reports.make, UUID(int=0), "acme", datetime.now(UTC), datetime.now(UTC)), "AND (id >= "),
+        (partial(reports.make, UUID(int=0), None, datetime.now(UTC), datetime.now(UTC)), "Index Cond: (id >="),
+    ],
+    ids=["prune", "page", "report", "report-of-all"],
+)
+def test_what_runs_again_and_again_does_not_go_through_all(
+    connection: Connection, script: Callable[[], Script[Any]], condition: str
+) -> None:
+    connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")
+    statement, parameters = next(script())
+    plan = connection.execute(f"EXPLAIN {statement}".encode(), parameters).fetchall()
+    assert any(condition in line for (line,) in plan), plan
 
 
 def test_a_reindex_begins_a_run_of_each_document_once_whoever_is_killed(
