@@ -4,9 +4,10 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from offsetzero.api.models import AT, Answer, like
+from offsetzero.errors import ConfigurationError
 from offsetzero.producers.schedules import desk
 from offsetzero.producers.schedules.policy import CatchUp
 from offsetzero.producers.schedules.timetable import MAX_CHARACTERS
@@ -23,6 +24,22 @@ _ASKED: dict[str, Any] = {
     "event_type": None,
     "payload": None,
 }
+
+KEY = "key "
+"""What stands before the id of an API key, where it is said who has done something."""
+
+
+def _why(error: str | None) -> str | None:
+    """What a tenant is told of an error: what it can mend. Others tell of tables, and of other systems."""
+    mends = f"{ConfigurationError.__name__}: "
+    if error is None or error.startswith(mends):
+        return error and error.removeprefix(mends)
+    return "it could not be done; the log of the scheduler says why"
+
+
+def _who(who: str | None) -> str | None:
+    """Whom a tenant is told: a key of its own; of operators not the name, nor that of their machine."""
+    return who if who is None or who.startswith(KEY) else "operator"
 
 
 class ScheduleRequest(BaseModel):
@@ -67,7 +84,7 @@ class ScheduleAnswer(Answer):
     created_at: datetime
     paused_at: datetime | None
     next_at: datetime | None
-    error: str | None
+    error: Annotated[str | None, AfterValidator(_why)]
 
 
 class SchedulesAnswer(Answer):
@@ -78,9 +95,9 @@ class SchedulesAnswer(Answer):
 
 
 class FireAnswer(Answer):
-    """What was done at a fire time. `by_hand` is who wanted it then, `missed_since` the first of the missed fire times
-    that it stands for; `documents` counts those of a re-index, which is under way until `ended_at`. The id is that of
-    the event, or of the report."""
+    """What was done at a fire time. `by_hand` is who wanted it then, a key or an operator; `missed_since` the first of
+    the missed fire times that it stands for; `documents` counts those of a re-index, which is under way until
+    `ended_at`. The id is that of the event, or of the report."""
 
     model_config = like(
         id=_FIRE,
@@ -94,7 +111,7 @@ class FireAnswer(Answer):
 
     id: UUID
     fire_at: datetime
-    by_hand: str | None
+    by_hand: Annotated[str | None, AfterValidator(_who)]
     missed_since: datetime | None
     fired_at: datetime
     ended_at: datetime | None

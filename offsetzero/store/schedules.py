@@ -122,6 +122,12 @@ def find(tenant_id: str, schedule_id: UUID) -> Script[Schedule | None]:
     return _schedule(rows[0]) if rows else None
 
 
+def is_taken(tenant_id: str, name: str) -> Script[bool]:
+    """Whether a tenant has a schedule of that name."""
+    rows = yield "SELECT 1 FROM schedules WHERE tenant_id = %s AND name = %s", (tenant_id, name)
+    return bool(rows)
+
+
 def named(name: str) -> Script[list[Schedule]]:
     """The schedules of all tenants that are called so, or have that id; those of operators first."""
     rows = yield (

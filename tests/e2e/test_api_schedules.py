@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from commands import CommandsHere
 from running_api import Api, running
 
 from offsetzero.producers.schedules import firing
@@ -76,6 +77,21 @@ def test_pages_follow_each_other_and_end(api: Api) -> None:
             break
         query["before"] = page["next"]
     assert seen == made[::-1]
+
+
+def test_a_tenant_is_told_what_it_can_mend_and_nobody_of_the_operators(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/schedules/{_add(api, kind='report')['id']}"
+    CommandsHere(api.settings, monkeypatch)("schedules", "run", "nightly", "--who", "ann@db-host-3")
+    assert [fire["by_hand"] for fire in api.client.get(f"{path}/fires").json()["fires"]] == ["operator"]
+    for error, told in [
+        ("ConfigurationError: zone 'Mars': no such time zone", "zone 'Mars': no such time zone"),
+        ('CheckViolation: relation "outbox" of host db-3', "it could not be done; the log of the scheduler says why"),
+    ]:
+        api.change("UPDATE schedules SET error = %s", error)
+        assert api.client.get(path).json()["error"] == told
+        assert api.client.get("/schedules").json()["schedules"][0]["error"] == told
 
 
 def test_it_is_run_by_hand_after_the_clock_was_set_back_and_what_it_did_is_read_in_pages(api: Api) -> None:

@@ -10,6 +10,7 @@ from offsetzero.api.described import errors
 from offsetzero.api.idempotency import MayRepeat, answer_of
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.schedule_models import (
+    KEY,
     FireAnswer,
     FiresAnswer,
     ReportAnswer,
@@ -76,8 +77,7 @@ async def add(body: ScheduleRequest, request: Request, once: MayRepeat, services
 
     async def work(connection: AsyncConnection) -> Response:
         if not await arun(connection, desk.add(made, _who(request), most=MOST)):
-            same = await arun(connection, schedules.named(made.name))
-            if any(one.tenant_id == made.tenant_id for one in same):
+            if await arun(connection, schedules.is_taken(once.tenant_id, made.name)):
                 raise Problem(409, "name-taken", f"there is a schedule {made.name} already")
             raise Problem(409, "too-many-schedules", f"there are {MOST} schedules already; delete one first")
         return answer_of(ScheduleAnswer.model_validate(made), 201)
@@ -203,7 +203,7 @@ def _answer(schedule: Schedule) -> ScheduleAnswer:
 
 
 def _who(request: Request) -> str:
-    return f"key {request.state.key_id}"
+    return f"{KEY}{request.state.key_id}"
 
 
 def _check_type(event_type: str | None) -> None:
