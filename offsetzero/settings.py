@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
@@ -29,6 +30,14 @@ def _no_other_topic(name: str) -> str:
     if name in ("dlq", "redrive"):
         raise ValueError("is the name of another topic of each group")
     return name
+
+
+def _names_a_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and parts.port != 0) and not any(one.isspace() or one in "?#" for one in url)
+    except ValueError:  # brackets that are not closed; a port above 65535
+        return False
 
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -95,7 +104,17 @@ class EndpointSettings(_Section):
     def _is_http(cls, value: str) -> str:
         if value and not value.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
+        if value and not _names_a_host(value):
+            raise ValueError("must be a URL with a host, without blanks and without ?")
         return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_header(cls, value: SecretStr) -> SecretStr:
+        key = value.get_secret_value().strip()  # files and `echo` end a key with a line feed
+        if not all("!" <= one <= "~" for one in key):  # later, the error of the header would have the key in it
+            raise ValueError("must be printable ASCII without blanks")
+        return SecretStr(key)
 
 
 class LlmSettings(EndpointSettings):

@@ -45,6 +45,26 @@ def test_all_mistakes_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> 
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://", "https:///v1", "http://[::1/v1", "http://a:99999", "http://a b/v1", "http://a/v1?x"]
+)
+def test_an_endpoint_that_no_call_could_reach_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """Each call was an error that nobody had foreseen: 500 to every search."""
+    with pytest.raises(ConfigurationError, match="OFFSETZERO_EMBEDDINGS__BASE_URL: .*must be a URL with a host"):
+        load_with(monkeypatch, EMBEDDINGS__BASE_URL=url)
+
+
+def test_a_key_that_no_header_takes_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of each call had the key in it, and went into the log and the dead letters."""
+    assert load_with(monkeypatch, LLM__API_KEY="sk-1\n").llm.api_key.get_secret_value() == "sk-1"
+    for key in ("sk secret", "secr\u00e9t", "a\nsecret"):
+        with pytest.raises(ConfigurationError, match="OFFSETZERO_LLM__API_KEY: .*must be printable ASCII") as caught:
+            load_with(monkeypatch, LLM__API_KEY=key)
+        assert key not in str(caught.value)
+
+
 def test_what_is_needed_and_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError) as caught:
         settings.load(needs=frozenset({"kafka", "database"}))
