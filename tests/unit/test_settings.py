@@ -52,7 +52,7 @@ def test_an_endpoint_that_no_call_could_reach_is_refused_at_the_start(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     """Each call was an error that nobody had foreseen: 500 to every search."""
-    with pytest.raises(ConfigurationError, match="OFFSETZERO_EMBEDDINGS__BASE_URL: .*must be a URL with a host"):
+    with pytest.raises(ConfigurationError, match=r"OFFSETZERO_EMBEDDINGS__BASE_URL: .*must be a URL with a host"):
         load_with(monkeypatch, EMBEDDINGS__BASE_URL=url)
 
 
@@ -60,7 +60,7 @@ def test_a_key_that_no_header_takes_is_refused_without_being_shown(monkeypatch: 
     """The error of each call had the key in it, and went into the log and the dead letters."""
     assert load_with(monkeypatch, LLM__API_KEY="sk-1\n").llm.api_key.get_secret_value() == "sk-1"
     for key in ("sk secret", "secr\u00e9t", "a\nsecret"):
-        with pytest.raises(ConfigurationError, match="OFFSETZERO_LLM__API_KEY: .*must be printable ASCII") as caught:
+        with pytest.raises(ConfigurationError, match=r"OFFSETZERO_LLM__API_KEY: .*must be printable ASCII") as caught:
             load_with(monkeypatch, LLM__API_KEY=key)
         assert key not in str(caught.value)
 
