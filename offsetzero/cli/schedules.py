@@ -113,9 +113,10 @@ def show(name: Name, tenant: Tenant = None) -> None:
         found = run(connection, fires.page(one.id, limit=_LAST))
         actions = run(connection, schedules.actions(one.id))
     try:
-        coming = [_local(one, at) for at in islice(timetable(one.cron, one.zone).all_after(one.done_until), _NEXT)]
+        times = timetable(one.cron, one.zone).all_after(one.done_until) if one.paused_at is None else iter(())
     except ConfigurationError:
-        coming = []  # the zone is gone; `error` says so
+        times = iter(())  # the zone is gone; `error` says so
+    coming = [_local(one, at) for at in islice(times, _NEXT)]
     done = [
         {
             "id": str(fire.id),

@@ -169,12 +169,16 @@ class Scheduler:
         """Correct when schedules fire next: the rules of a zone may have changed since that was computed."""
         timetable.forget()
         for one in run(connection, schedules.every()):
+            self._turned_at = self._clock.monotonic()
+            if one.paused_at is not None:
+                continue  # `resume` does it
             try:
                 next_at = timetable.timetable(one.cron, one.zone).after(one.done_until)
             except ConfigurationError as error:
                 self._failed(connection, one.id, error)
             else:
-                run(connection, schedules.look_again(one.id, one.done_until, next_at))
+                if next_at != one.next_at:
+                    run(connection, schedules.look_again(one.id, one.done_until, next_at))
 
     def _measure(self, connection: Connection) -> None:
         metrics.SCHEDULE_LATE.set(run(connection, schedules.lateness(run(connection, schedules.now()))))
