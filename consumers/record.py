@@ -205,6 +205,7 @@ class OwnedPartition:
         until: of a retry partition, how far it must have been read before its sources are.
         name: of this stay, in the database; empty in a group without one.
         member: whose stay it is, as Kafka knows it; empty for one that no group has.
+        contested: the database has the stay of another member by now. Workers set it; see `Opening.contest`.
         kept: the position that the database has or was asked to have; None where it keeps none.
         has_left: whether the end of this stay was committed.
         suspects_end: the offset behind those that may have ended the process of the member before, 0 for none.
@@ -222,6 +223,7 @@ class OwnedPartition:
         "active",
         "before",
         "committed",
+        "contested",
         "cursor",
         "due",
         "forced",
@@ -270,6 +272,7 @@ class OwnedPartition:
         self.cursor: int | None = None
         self.due = 0.0
         self.name = self.member = ""
+        self.contested = False
         self.has_left = False
         self.suspects_end = 0
         self.kept: int | None = None

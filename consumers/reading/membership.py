@@ -131,6 +131,12 @@ class Membership:
         self._opening.ask(begun)
         return [stay for stay in begun if stay.target is not None]
 
+    def contested(self) -> list[OwnedPartition]:
+        """All stays of those numbers of which the database has the stay of another member."""
+        live = self.live.values()
+        numbers = {stay.partition for stay in live if stay.contested}
+        return [stay for stay in live if stay.partition in numbers]
+
     def commit(self, stays: Iterable[OwnedPartition]) -> None:
         """Ask the broker to store where these stand, if that has changed."""
         self._commits.commit(self._consumer, stays)

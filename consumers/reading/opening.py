@@ -16,6 +16,8 @@ from offsetzero.store.availability import is_away
 from offsetzero.store.positions import Position
 from offsetzero.store.starts import Place
 
+CONTESTED_SECONDS = 10.0
+"""For a member that has lost a partition to be told so, by its next heartbeat, before it would enter it again."""
 AGAIN_SECONDS = 1.0  # between tries while the cluster or the database is away
 TELL_SECONDS = 60.0  # between log lines about that
 JOIN_SECONDS = 5.0
@@ -43,6 +45,7 @@ class Opening:
         self._changed = threading.Condition()
         self._closed = False
         self._asked: list[OwnedPartition] = []
+        self._contested: dict[OwnedPartition, float] = {}  # since when
         self._to_confirm: set[Place] = set()
         self._to_keep: dict[Place, Position] = {}
         self._answers: list[tuple[OwnedPartition, Facts]] = []
@@ -112,6 +115,21 @@ class Opening:
             self._to_confirm.update(places)
             self._changed.notify_all()
 
+    def contest(self, stays: Iterable[OwnedPartition]) -> None:
+        """Enter these again that the database has as another member's, when they are this one's all the same.
+
+        A member that was frozen, or waited for the database, when it was given a partition may enter it after it has
+        lost it, and after the next owner: who has it would be refused each lease of a step for good.
+
+        Args:
+            stays: all of them; said again and again.
+        """
+        now = self._clock.monotonic()
+        with self._changed:
+            self._contested = {stay: self._contested.get(stay, now) for stay in stays}
+            if self._contested:
+                self._changed.notify_all()
+
     def keep(self, stays: Iterable[OwnedPartition], seconds: float = 0.0) -> None:
         """Have the database know how far these are, as far as it keeps that.
 
@@ -135,6 +153,8 @@ class Opening:
             self._try(self._look_at_topics)
         elif self._asked:
             self._try(self._read)
+        elif self._to_enter():
+            self._try(self._enter_again)
         elif self._to_keep:
             self._try(self._keep)
         elif self._to_confirm:
@@ -153,14 +173,21 @@ class Opening:
         """Wait for something to do; false at the end."""
         with self._changed:
             while not self._closed and not self._is_due():
-                pending = self._asked or self._to_keep or self._to_confirm
+                pending = self._is_pending()
                 seconds = max(0.0, self._again_at - self._clock.monotonic()) if pending else None
                 self._clock.wait(self._changed, lambda: self._closed or self._is_due(), seconds)
             return not self._closed
 
     def _is_due(self) -> bool:
-        pending = self._asked or self._to_keep or self._to_confirm
-        return self._check or bool(pending and self._clock.monotonic() >= self._again_at)
+        return self._check or (self._is_pending() and self._clock.monotonic() >= self._again_at)
+
+    def _is_pending(self) -> bool:
+        return bool(self._asked or self._to_keep or self._to_confirm or self._to_enter())
+
+    def _to_enter(self) -> list[OwnedPartition]:
+        """Those of which nobody has said for long enough that they are another's."""
+        before = self._clock.monotonic() - CONTESTED_SECONDS
+        return [stay for stay, since in self._contested.items() if stay.active and since <= before]
 
     def _try(self, ask: Callable[[], None]) -> None:
         try:
@@ -199,6 +226,17 @@ class Opening:
             self._asked = [stay for stay in self._asked if stay.active and stay not in asked]
             self._answers += [(stay, replace(facts[stay.place], stay=name)) for stay in asked]
             self._changed.notify_all()
+
+    def _enter_again(self) -> None:
+        self._facts.topic_ids()  # whom Kafka does not answer may have lost them, and not know
+        if stays := self._to_enter():
+            name = self._facts.enter([stay.place for stay in stays])
+            for stay in stays:
+                stay.name, stay.contested = name, False
+            places = sorted(map(str, stays))
+            log.warning("entered by a member that had lost them; entered again", group=self._group, partitions=places)
+        with self._changed:
+            self._contested.clear()
 
     def _put(self, asked: Iterable[OwnedPartition], facts: Mapping[Place, Facts]) -> Mapping[Place, Facts]:
         """Have the database know where replays begin, as far as it keeps positions; what is older is not kept after."""

@@ -119,6 +119,7 @@ class PollLoop:
         if now >= self._next_round:
             self._next_round = now + ROUND_SECONDS
             self._opening.check()  # commits follow the answer
+            self._opening.contest(self._membership.contested())
             metrics.IN_FLIGHT.labels(self._group).set(self._dispatcher.in_flight + self._dispatcher.waiting)
             for limit, waiting in self._dispatcher.limited.items():
                 metrics.LIMITED.labels(self._group, limit).set(waiting)

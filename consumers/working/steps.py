@@ -39,7 +39,7 @@ def start(call: Call, lessee: Lessee) -> Script[bool]:
     """Show the step as running, and lease it for the record; False when the run was cancelled.
 
     Raises:
-        NotNow: another member reads the partition by now, and this one will soon be told.
+        NotNow: another member reads the partition by now, and this one will soon be told; or else enters it again.
     """
     if call.run_id is None:
         return True
@@ -52,6 +52,7 @@ def start(call: Call, lessee: Lessee) -> Script[bool]:
     try:
         fence = yield from run_steps.start_step(call.run_id, lessee.step, call.hop.attempt, request)
     except NotOurs as error:
+        owned.contested = True
         raise NotNow from error
     record.fence = fence if fence is not None else UNLEASED
     return fence is not None

@@ -38,6 +38,9 @@ class Fenced(Exception):
 class NotOurs(Exception):
     """Another member reads the partition by now: the step is not to be leased."""
 
+    def __init__(self) -> None:
+        super().__init__("another member has begun to read the partition; this one is told so, or enters it again")
+
 
 class Owner(NamedTuple):
     """Who has a lease: a consumer group and a member of it, as Kafka knows them; and the name of its sessions."""

@@ -14,11 +14,12 @@ from kafka.conftest import RunningGroup, effects, uploaded
 
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.reading import opening
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry.policy import Tier
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
-from offsetzero.store import leases, runs
+from offsetzero.store import leases, runs, starts
 from offsetzero.store.leases import OVERDUE, Rescue
 from offsetzero.store.script import run
 from support import wait_until
@@ -180,3 +181,21 @@ def test_who_is_late_because_it_took_too_long_has_had_an_attempt(
         assert ended(database, run_id) == "succeeded"
     assert [row[2] for row in effects(database)] == [2]
     assert step(database, run_id)[2] == 2
+
+
+def test_a_former_owner_that_enters_late_keeps_nobody_from_the_partition(
+    settings: Settings, running: Running, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was frozen, or waited for the database, after it was given the partition, and had lost it by then.
+
+    The owner is the only one that would ever lease its records, and was refused for good: they waited for ever.
+    """
+    monkeypatch.setattr(opening, "CONTESTED_SECONDS", 0.1)
+    audit = ConsumerGroup("audit", step=True, tiers=TIERS)
+    audit.handler(DocumentUploaded)(note)
+    with running(audit):
+        assert ended(database, publish(settings, database)) == "succeeded"
+        places = database.execute("SELECT topic, partition FROM group_starts WHERE group_name = 'audit'").fetchall()
+        run(database, starts.enter("audit", places, "of the former owner"))
+        assert ended(database, publish(settings, database)) == "succeeded"
+    assert len(effects(database)) == 2

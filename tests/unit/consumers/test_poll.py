@@ -5,11 +5,11 @@ from confluent_kafka import KafkaError, TopicPartition
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.reading import pressure
+from offsetzero.consumers.reading import opening, pressure
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import OwnedPartition, spans
 from offsetzero.consumers.working.run import Ending
-from offsetzero.errors import GroupStopped
+from offsetzero.errors import GroupStopped, TopicError
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.headers import Hop, Origin
 
@@ -270,3 +270,35 @@ def test_the_last_transaction_is_waited_for_when_it_knows_where_everything_stand
     loop.loop.close()
     assert [offset for stay, offset in told[0].items() if stay.place == ("documents", 0)] == [1]
     assert len(told) == 1
+
+
+def test_a_partition_that_a_former_owner_has_entered_late_is_entered_again() -> None:
+    """Once this member would have been told that it has lost it; not while Kafka does not answer."""
+    loop = Loop()
+    stay = loop.loop._membership.live["t.documents", 0]
+    before = len(loop.facts.entered)
+    stay.contested = True
+    loop.turn(1.1)
+    loop.turn(opening.CONTESTED_SECONDS - 1)
+    assert loop.facts.entered[before:] == []
+    loop.facts.away = TopicError("no answer")
+    loop.turn(opening.CONTESTED_SECONDS)
+    assert loop.facts.entered[before:] == []
+    loop.facts.away = None
+    loop.turn(opening.AGAIN_SECONDS)
+    assert sorted(loop.facts.entered[before:]) == [("audit.retry-1m", 0), ("documents", 0)], "all of its number"
+    assert not stay.contested
+    loop.turn(opening.CONTESTED_SECONDS)
+    loop.turn(opening.CONTESTED_SECONDS)
+    assert len(loop.facts.entered) == before + 2
+
+
+def test_a_partition_that_was_lost_is_not_entered_again() -> None:
+    loop = Loop()
+    before = len(loop.facts.entered)
+    loop.loop._membership.live["t.documents", 0].contested = True
+    loop.turn(1.1)
+    loop.lose(loop.places[:1])
+    loop.turn(opening.CONTESTED_SECONDS)
+    loop.turn(opening.CONTESTED_SECONDS)
+    assert loop.facts.entered[before:] == []
