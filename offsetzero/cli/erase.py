@@ -79,7 +79,7 @@ def _erase(
     from offsetzero.cli.signals import stopped_by_signals
     from offsetzero.errors import ConfigurationError
     from offsetzero.schemas.ids import uuid7
-    from offsetzero.store import documents, erasure, generations, index
+    from offsetzero.store import documents, erasure, generations, index, schedules
     from offsetzero.store.script import run
 
     eraser = Eraser(connection, config)
@@ -128,6 +128,13 @@ def _erase(
             print(
                 f"Group {one.group} holds this document's events behind a dead letter, its deletion too; end that:"
                 f' offsetzero dlq discard {one.group} {one.partition}/{one.place} --why "erased"',
+                file=sys.stderr,
+            )
+    else:
+        for schedule in run(connection, schedules.every(owner)):
+            print(
+                f"Schedule {schedule.name} of tenant {owner} goes on; end it: offsetzero schedules remove"
+                f" {schedule.name} --tenant {owner}",
                 file=sys.stderr,
             )
     for group, other in run(connection, generations.behind(besides=index.GROUP)):

@@ -255,8 +255,12 @@ def test_objects_that_no_document_names_are_erased_with_the_tenant(
     os.utime(path, (1_700_000_000, 1_700_000_000))
     assert "1 objects that belong to no document" in offsetzero("erase", "--tenant", TENANT).stderr
     assert path.exists()
-    offsetzero("erase", "--tenant", TENANT, "--why", "a person asks", "--yes")
+    for tenant in (TENANT, "another"):
+        offsetzero("schedules", "add", f"of-{tenant}", "0 2 * * *", "report", "--tenant", tenant)
+    said = offsetzero("erase", "--tenant", TENANT, "--why", "a person asks", "--yes").stderr
     assert not path.exists()
+    (goes_on,) = [line for line in said.splitlines() if "goes on" in line]
+    assert goes_on.endswith(f"offsetzero schedules remove of-{TENANT} --tenant {TENANT}")
 
 
 def test_generations_that_are_kept_and_do_not_follow_the_log_are_named(
