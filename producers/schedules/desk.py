@@ -156,7 +156,7 @@ def _key(event_type: str | None, payload: Mapping[str, Any] | None, tenant_id: s
     codec = Codec()  # importing it has made the built-in types known
     try:
         data = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:  # numbers that are none, and half of a pair of surrogates
+    except (ValueError, RecursionError):  # numbers that are none, half of a pair of surrogates; a thousand brackets
         raise ConfigurationError("payload: a value in it is no JSON that can be stored") from None
     if b"\\u0000" in data:
         raise ConfigurationError("payload: PostgreSQL takes no NUL in JSON")
