@@ -9,6 +9,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from offsetzero.consumers.context import BatchContext, Context
+from offsetzero.errors import ConfigurationError
 from offsetzero.retry.failures import Bug
 from offsetzero.store.availability import is_away, is_conflict
 
@@ -27,9 +28,15 @@ class HandlerRaised(Exception):
 
 @contextmanager
 def own_database() -> Generator[None]:
-    """Around our own statements: an outage or a lost race is no failure of the record."""
+    """Around our own statements: an outage or a lost race is no failure of the record.
+
+    Nor are tables of an older version. Records wait for `offsetzero migrate` then; one after the other would fail else.
+    """
     try:
         yield
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        said = f"the database lacks this version's tables; run `offsetzero migrate`: {error}"
+        raise NotNow from ConfigurationError(said)
     except Exception as error:
         if is_away(error) or is_conflict(error):
             raise NotNow from error

@@ -199,3 +199,18 @@ def test_a_former_owner_that_enters_late_keeps_nobody_from_the_partition(
         run(database, starts.enter("audit", places, "of the former owner"))
         assert ended(database, publish(settings, database)) == "succeeded"
     assert len(effects(database)) == 2
+
+
+def test_events_wait_for_the_tables_of_their_version(
+    settings: Settings, running: Running, database: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member that is started before `offsetzero migrate`: no attempt is counted, and it goes on by itself."""
+    audit = ConsumerGroup("audit", step=True, tiers=TIERS)
+    audit.handler(DocumentUploaded)(note)
+    database.execute("ALTER TABLE run_steps RENAME fence TO later")
+    with running(audit):
+        run_id = publish(settings, database)
+        wait_until(lambda: "offsetzero migrate" in caplog.text, what="what to do in the log")
+        database.execute("ALTER TABLE run_steps RENAME later TO fence")
+        assert ended(database, run_id) == "succeeded"
+    assert [row[2] for row in effects(database)] == [1]
