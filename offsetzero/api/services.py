@@ -38,11 +38,13 @@ class Services:
     feeds: RunFeeds
     meanings: Meanings
     clock: Clock = SYSTEM
-    _turns: asyncio.Semaphore = field(init=False)
+    _stores: asyncio.Semaphore = field(init=False)
+    _schedules: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        half = max(1, self.settings.api.pool_size // 2)
-        object.__setattr__(self, "_turns", asyncio.Semaphore(half))
+        connections = self.settings.api.pool_size
+        object.__setattr__(self, "_stores", asyncio.Semaphore(max(1, connections // 2)))
+        object.__setattr__(self, "_schedules", asyncio.Semaphore(max(1, connections // 4)))
 
     @asynccontextmanager
     async def storing(self) -> AsyncIterator[None]:
@@ -53,17 +55,21 @@ class Services:
         Raises:
             Problem: 503, those before this one have not ended in 15 s.
         """
-        try:
-            async with asyncio.timeout(_TURN_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            headers = {"Retry-After": "5"}
-            detail = "the object store takes long; try again"
-            raise Problem(503, "object-store-unavailable", detail, headers=headers) from error
-        try:
+        async with _turn(self._stores, "object-store-unavailable", "the object store takes long; try again"):
             yield
-        finally:
-            self._turns.release()
+
+    @asynccontextmanager
+    async def scheduling(self) -> AsyncIterator[None]:
+        """Around a transaction that takes a schedule, before it takes its connection: it waits while another one counts
+        for a report, or counts itself.
+
+        Such transactions have a quarter of the connections at most: what one tenant has counted is no other's wait.
+
+        Raises:
+            Problem: 503, those before this one have not ended in 15 s.
+        """
+        async with _turn(self._schedules, "overloaded", "schedules are at work; try again"):
+            yield
 
     async def run(self, script: Script[T]) -> T:
         """Run a script in a transaction of its own."""
@@ -95,6 +101,19 @@ class Services:
         async with self.pool.connection() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield connection
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, code: str, detail: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(_TURN_SECONDS):
+            await turns.acquire()
+    except TimeoutError as error:
+        raise Problem(503, code, detail, headers={"Retry-After": "5"}) from error
+    try:
+        yield
+    finally:
+        turns.release()
 
 
 def _services(request: Request) -> Services:

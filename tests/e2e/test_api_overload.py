@@ -76,6 +76,24 @@ def test_an_object_store_that_stands_still_leaves_connections_to_others(
         assert sorted(one.result().status_code for one in again) == [202, 202, 204, 204]
 
 
+def test_a_schedule_that_is_at_work_leaves_connections_to_others(database_url: str, tmp_path: Path) -> None:
+    """A report of millions of documents takes seconds: whoever asked for ten of it had all connections."""
+    settings = Settings(home=tmp_path, database_url=database_url, api={"pool_size": 4})
+    asked = {"name": "daily", "kind": "report", "cron": "0 2 * * *"}
+    with running(settings) as api, ThreadPoolExecutor(8) as threads, psycopg.connect(database_url) as counting:
+        path = f"/schedules/{api.client.post('/schedules', json=asked).json()['id']}"
+        counting.execute("SELECT FROM schedules FOR UPDATE")
+        keys = [{"Idempotency-Key": str(number)} for number in range(4)]
+        asking = [threads.submit(api.client.post, f"{path}/run", headers=key, timeout=60) for key in keys]
+        asking += [threads.submit(api.client.patch, path, json={"paused": True}, timeout=60) for _ in range(4)]
+        with psycopg.connect(database_url, autocommit=True) as witness:
+            wait_until(lambda: witness.execute(WAITING).fetchone() != (0,), what="one of them waits for the schedule")
+        for _ in range(20):
+            assert api.stranger.get("/schedules").status_code == 200
+        counting.rollback()
+        assert sorted(one.result().status_code for one in asking) == [200] * 4 + [202] * 4
+
+
 def test_who_would_wait_in_vain_is_told_at_once(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

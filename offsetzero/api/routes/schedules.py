@@ -118,7 +118,8 @@ async def change(
     """Paused, it does not fire, and a re-index under way waits. Resumed, it goes on from now."""
     act = desk.pause if body.paused else desk.resume
     try:
-        changed = await services.run(_if_its(tenant, schedule_id, act(schedule_id, _who(request))))
+        async with services.scheduling():
+            changed = await services.run(_if_its(tenant, schedule_id, act(schedule_id, _who(request))))
     except ConfigurationError as error:  # its zone is not known any more
         raise Problem(422, "schedule-refused", "; ".join(error.problems)) from error
     return _answer(_found(changed))
@@ -141,7 +142,8 @@ async def run_now(schedule_id: UUID, request: Request, once: MayRepeat) -> Respo
         fire_id = _found(await arun(connection, _if_its(once.tenant_id, schedule_id, asked)))
         return answer_of(FireAnswer.model_validate(await arun(connection, fires.find(fire_id))), 202)
 
-    return await once.do("", work)
+    async with once.services.scheduling():
+        return await once.do("", work)
 
 
 @router.get(
@@ -169,7 +171,9 @@ async def list_fires(
 )
 async def remove(schedule_id: UUID, request: Request, tenant: Tenant, services: WithServices) -> None:
     """It fires no more, and a re-index under way ends behind its page. Its reports stay."""
-    if not await services.run(_if_its(tenant, schedule_id, desk.remove(schedule_id, _who(request)))):
+    async with services.scheduling():
+        is_removed = await services.run(_if_its(tenant, schedule_id, desk.remove(schedule_id, _who(request))))
+    if not is_removed:
         raise not_found("schedule")
 
 
