@@ -228,7 +228,12 @@ class Opening:
             self._changed.notify_all()
 
     def _enter_again(self) -> None:
-        self._facts.topic_ids()  # whom Kafka does not answer may have lost them, and not know
+        try:
+            self._facts.topic_ids()
+        except TopicError:  # whom Kafka does not answer may have lost them, and is not told before it does
+            with self._changed:
+                self._contested.clear()
+            raise
         if stays := self._to_enter():
             name = self._facts.enter([stay.place for stay in stays])
             for stay in stays:

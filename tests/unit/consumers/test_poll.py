@@ -285,7 +285,10 @@ def test_a_partition_that_a_former_owner_has_entered_late_is_entered_again() -> 
     loop.turn(opening.CONTESTED_SECONDS)
     assert loop.facts.entered[before:] == []
     loop.facts.away = None
-    loop.turn(opening.AGAIN_SECONDS)
+    loop.turn(1.1)
+    loop.turn(opening.CONTESTED_SECONDS - 1)
+    assert loop.facts.entered[before:] == [], "it is told only now"
+    loop.turn(1.1)
     assert sorted(loop.facts.entered[before:]) == [("audit.retry-1m", 0), ("documents", 0)], "all of its number"
     assert not stay.contested
     loop.turn(opening.CONTESTED_SECONDS)
