@@ -31,6 +31,7 @@ INDEXES = {
     " WHERE outcome IN ('failed', 'dead-lettered')",
     "ix_documents_tenant_id_id": "documents (tenant_id, id) WHERE deleted_at IS NULL",
     "ix_run_steps_deadline": "run_steps (deadline) WHERE deadline IS NOT NULL",
+    "ix_embeddings_hash_tenant_id": "embeddings (hash, tenant_id)",
     "ix_runs_in_flight": "runs (tenant_id) WHERE finished_at IS NULL AND lane = 'normal'",
 }
 """Indexes of tables that are large and written to all the time: made beside the writers, after the migrations."""

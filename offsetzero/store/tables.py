@@ -576,7 +576,7 @@ embeddings = Table(
     Column("tenant_id", Text, nullable=False),
     Column("vector", ARRAY(REAL), nullable=False),
     PrimaryKeyConstraint("document_id", "model", "dimensions", "hash"),
-    Index("ix_embeddings_hash", "hash"),
+    Index("ix_embeddings_hash_tenant_id", "hash", "tenant_id"),
 )
 
 # The summaries of the summariser. A removed document keeps its row, so that a late upload does not bring it back.

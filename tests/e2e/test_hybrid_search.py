@@ -135,6 +135,17 @@ def test_no_text_is_paid_for_twice(desk: Desk, server: Vectors) -> None:
     assert {hit.document_id for hit in hybrid(desk, "vehicle").hits} == {event.document_id, second}
 
 
+def test_texts_that_all_tenants_have_are_looked_for_among_those_of_one(desk: Desk) -> None:
+    """A form that thousands of tenants upload: whoever came next went through the vectors of all others."""
+    script = embeddings.missing(Texts(uuid7(), "demo", WORDS, [embeddings.hash_of(CAR)]))
+    next(script)
+    statement, parameters = script.send([])
+    with desk.pool.connection() as connection:
+        connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        plan = connection.execute(f"EXPLAIN {statement}".encode(), parameters).fetchall()
+    assert any("Index Cond: ((hash = t.hash) AND (tenant_id = 'demo'::text))" in line for (line,) in plan), plan
+
+
 def test_a_generation_that_is_made_anew_pays_for_nothing_and_is_the_same(desk: Desk, server: Vectors) -> None:
     projection = indexer.group.projection
     assert projection is not None

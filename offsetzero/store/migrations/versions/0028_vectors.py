@@ -1,6 +1,7 @@
 """Vectors of texts, what generations were made with, and pgvector where the role may make it.
 
-Without pgvector, or the right to make it, all works that works without an endpoint for embeddings.
+Without pgvector, or the right to make it, all works that works without an endpoint for embeddings. The index by text is
+made by `offsetzero.store.migrate.INDEXES`: that of a first version, by text alone, is dropped by 0033.
 """
 
 from alembic import op
@@ -22,8 +23,7 @@ CREATE TABLE embeddings (
     tenant_id text NOT NULL,
     vector real[] NOT NULL,
     CONSTRAINT pk_embeddings PRIMARY KEY (document_id, model, dimensions, hash)
-);
-CREATE INDEX ix_embeddings_hash ON embeddings (hash)
+)
 """)
     op.execute("""
 DO $$ BEGIN
