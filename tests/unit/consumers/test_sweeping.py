@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsetzero.consumers.sweeping.judging import Judge, Reason
+from offsetzero.consumers.sweeping.sweeper import SILENT_SECONDS, Sweeper
+from offsetzero.errors import TopicError
+from offsetzero.settings import Settings
 from offsetzero.store.leases import Held, Owner
+from support import ManualClock
 
 RUN = uuid4()
 
@@ -87,3 +91,19 @@ def test_members_that_are_known_keep_their_leases(answers: list[list[str]]) -> N
 def test_an_owner_is_read_as_it_was_written() -> None:
     owner = Owner("indexer.g2", "rdkafka/with/slashes-0f", "indexer-0123456789abcdef")
     assert Owner.read(str(owner)) == owner
+
+
+def test_it_goes_on_while_one_coordinator_after_the_other_does_not_answer() -> None:
+    """Each takes its time; a supervisor that began the sweeper anew would have it begin with the first again."""
+    clock, goes_on = ManualClock(), list[bool]()
+
+    def silence(_settings: Settings, group: str) -> list[str]:
+        clock.advance(SILENT_SECONDS * 2 / 3)
+        goes_on.append(sweeper.health()[0])
+        raise TopicError(f"group {group}: no answer")
+
+    sweeper = Sweeper(Settings(), members=silence, clock=clock)
+    held = [Held(RUN, group, 1, Owner(group, "m1", "s"), False) for group in ("audit", "indexer", "summariser")]
+    sweeper._judge.judge(held, {})
+    assert sweeper._ask(held) == dict.fromkeys(("audit", "indexer", "summariser"))
+    assert goes_on == [True, True, True]
