@@ -1,12 +1,13 @@
 """Schedules, and the audit of who has changed them (tables `schedules`, `schedule_actions`)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from offsetzero.schemas.ids import uuid7
 from offsetzero.store.script import Script
@@ -85,33 +86,15 @@ def add(schedule: Schedule, *, most: int | None = None) -> Script[bool]:
         schedule: its name is new for its tenant.
         most: of one tenant; those who add at the same time take turns.
     """
-    payload = None if schedule.payload is None else json.dumps(schedule.payload)
+    values = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
+    values["payload"] = None if schedule.payload is None else Jsonb(schedule.payload)
     if most is not None:
         yield "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"schedules {schedule.tenant_id}",)
     rows = yield (
-        f"INSERT INTO schedules ({_COLUMNS}) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s "  # noqa: S608
+        f"INSERT INTO schedules ({_COLUMNS}) SELECT {', '.join(['%s'] * len(values))} "  # noqa: S608
         "WHERE %s::int IS NULL OR (SELECT count(*) FROM schedules WHERE tenant_id = %s) < %s "
         "ON CONFLICT (tenant_id, name) DO NOTHING RETURNING id",
-        (
-            schedule.id,
-            schedule.tenant_id,
-            schedule.name,
-            schedule.kind,
-            schedule.cron,
-            schedule.zone,
-            schedule.catch_up,
-            schedule.event_type,
-            schedule.event_key,
-            payload,
-            schedule.created_at,
-            schedule.paused_at,
-            schedule.done_until,
-            schedule.next_at,
-            schedule.error,
-            most,
-            schedule.tenant_id,
-            most,
-        ),
+        (*values.values(), most, schedule.tenant_id, most),
     )
     return bool(rows)
 
