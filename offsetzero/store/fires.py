@@ -133,7 +133,7 @@ def prune() -> Script[int]:
         "DELETE FROM schedule_fires WHERE id IN (SELECT f.id FROM schedule_fires f WHERE f.id < %s "
         "AND f.ended_at < now() - %s::interval AND (f.by_hand IS NOT NULL OR EXISTS (SELECT FROM schedule_fires l "
         "WHERE l.schedule_id = f.schedule_id AND l.fire_at > f.fire_at AND l.by_hand IS NULL)) "
-        "ORDER BY f.id LIMIT %s) RETURNING 1",
+        "ORDER BY f.id LIMIT %s FOR UPDATE OF f SKIP LOCKED) RETURNING 1",  # another scheduler may be at it
         (first_of(SYSTEM.now() - KEPT), KEPT, PRUNED_AT_ONCE),  # ids are of the fire times: it need not look at all
     )
     return len(rows)

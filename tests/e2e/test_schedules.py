@@ -319,7 +319,10 @@ def test_what_was_done_long_ago_is_forgotten_but_not_the_last_of_its_own_times(
                 now - days * day if is_over else None,
             ),
         )
-    assert run(connection, fires.prune()) == 3
+    with psycopg.connect(connection.info.dsn, password=connection.info.password) as another:
+        another.execute("SELECT FROM schedule_fires ORDER BY id LIMIT 1 FOR UPDATE")
+        assert run(connection, fires.prune()) == 2, "it does not wait for another scheduler"
+    assert run(connection, fires.prune()) == 1
     left = run(connection, fires.page(one(connection, "daily").id, limit=10))
     assert [(now - fire.fire_at).days for fire in left] == [96, 97]
 
