@@ -179,9 +179,10 @@ def decided(schedule_id: UUID, done_until: datetime, next_at: datetime | None) -
 
 
 def look_again(schedule_id: UUID, done_until: datetime, next_at: datetime | None) -> Script[None]:
-    """Correct when a schedule fires next, unless something was decided since."""
+    """Correct when a schedule fires next, unless something was decided since. It can be done: it has no error."""
     yield (
-        "UPDATE schedules SET next_at = %s WHERE id = %s AND done_until = %s AND next_at IS DISTINCT FROM %s",
+        "UPDATE schedules SET next_at = %s, error = NULL WHERE id = %s AND done_until = %s "
+        "AND (next_at IS DISTINCT FROM %s OR error IS NOT NULL)",
         (next_at, schedule_id, done_until, next_at),
     )
 

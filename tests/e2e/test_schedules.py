@@ -263,6 +263,19 @@ def test_rules_that_have_changed_are_applied_and_only_where_they_change_somethin
     assert one(connection, "gone").error is None, "nobody wants it now"
 
 
+def test_a_schedule_whose_zone_is_known_again_has_no_error_any_more(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    """It had it until it fired next, which may be in a year."""
+    offsetzero("schedules", "add", "yearly", "0 2 29 2 *", "report")
+    right = one(connection, "yearly").next_at
+    connection.execute("UPDATE schedules SET zone = 'Mars/Olympus', next_at = now()")
+    with scheduling(config):
+        wait_until(lambda: one(connection, "yearly").error)
+        connection.execute("UPDATE schedules SET zone = 'UTC', next_at = now()")  # its machine has the zone again
+        wait_until(lambda: (one(connection, "yearly").error, one(connection, "yearly").next_at) == (None, right))
+
+
 def test_a_report_is_what_sql_says(offsetzero: CommandsHere, connection: Connection, config: Settings) -> None:
     offsetzero("schedules", "add", "daily", "0 0 * * *", "report")
     mine, (gone, *_) = documents(connection, "acme", 3), documents(connection, "acme", 1)
