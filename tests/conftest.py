@@ -1,6 +1,7 @@
 """Fixtures of all tests: real servers, shared by the workers of a run, and settings of a test's own on them."""
 
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+import structlog
 
 import backends  # tests/ is on the path, and no package
 import servers as shared
@@ -129,6 +131,29 @@ def _clean_environment() -> Iterator[None]:
         patch.setenv("OFFSETZERO_HOME", home)
         yield
     patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_cached_loggers() -> Iterator[None]:
+    """A logger that a test has used looks anew for the next one how the logs are set up."""
+    configure = structlog.configure
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            structlog, "configure", lambda **given: configure(**{**given, "cache_logger_on_first_use": False})
+        )
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """What a test has set up for the logs of this process ends with it: the next one's lines are pytest's again."""
+    root = logging.getLogger()
+    handlers, level, before = list(root.handlers), root.level, structlog.get_config()
+    yield
+    for handler in [one for one in root.handlers if type(one) is logging.StreamHandler and one not in handlers]:
+        root.removeHandler(handler)
+    root.setLevel(level)
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

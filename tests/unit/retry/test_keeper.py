@@ -115,10 +115,10 @@ def test_while_the_database_is_away_nobody_begins_and_what_has_ended_is_told_lat
     assert isinstance(llm.begin("llm", Caller("2")).result(5), Wait)
     asked = store.asked
     assert llm.end(running_call, Answer.SERVED).result(0) is None
-    wait_until(lambda: store.asked > asked, 5, what="a try to tell it")
+    wait_until(lambda: store.asked > asked, what="a try to tell it")
     assert set(store.known.permits) == {running_call.call.permit}
     store.away.clear()
-    wait_until(lambda: not store.known.permits, 5, what="the end of the call in the store")
+    wait_until(lambda: not store.known.permits, what="the end of the call in the store")
     assert store.known.breaker.answered_at > 0
 
 
@@ -133,9 +133,9 @@ def test_leases_are_renewed_while_calls_run(monkeypatch: pytest.MonkeyPatch, llm
     monkeypatch.setattr("offsetzero.retry.desk.LEASE_SECONDS", 1.0)
     mine = permit(llm)
     begun = SYSTEM.monotonic()
-    wait_until(lambda: store.known.permits[mine.call.permit] > begun + 1.0, 5, what="a lease that was renewed")
+    wait_until(lambda: store.known.permits[mine.call.permit] > begun + 1.0, what="a lease that was renewed")
     llm.end(mine, Answer.SERVED)
-    wait_until(lambda: not store.known.permits, 5)
+    wait_until(lambda: not store.known.permits)
 
 
 def test_closing_answers_everybody_and_frees_what_has_ended(store: Store) -> None:
@@ -159,7 +159,7 @@ def test_records_that_wait_ask_nobody_and_come_back_one_after_the_other(llm: Kee
     times = [llm.slot("llm", wait) for wait in waits if wait is not None]
     assert times == sorted(set(times))
     assert store.asked <= asked + 1
-    wait_until(lambda: llm.hold_back("llm") is None, 5, what="the time of a probe")
+    wait_until(lambda: llm.hold_back("llm") is None, what="the time of a probe")
     assert llm.hold_back("llm") is not None, "one tries, not all"
 
 
@@ -171,7 +171,7 @@ def test_an_error_of_ours_ends_the_process_rather_than_leave_anybody_waiting(
     monkeypatch.setattr("offsetzero.retry.keeper.tell", lambda *_given: 1 / 0)
     asked = [llm.begin("llm", Caller(f"{n}")) for n in range(5)]
     assert all(one.result(5) for one in asked)
-    wait_until(lambda: crashed, 5, what="the end of the process")
+    wait_until(lambda: crashed, what="the end of the process")
     assert isinstance(crashed[0], ZeroDivisionError)
 
 
@@ -279,7 +279,7 @@ def test_an_async_block_that_is_cancelled_while_it_waits_or_calls_keeps_no_permi
         assert all(isinstance(end, asyncio.CancelledError) for end in ended)
 
     asyncio.run(many())
-    wait_until(lambda: not store.known.permits, 5, what="that all permits are free")
+    wait_until(lambda: not store.known.permits, what="that all permits are free")
     assert not store.known.breaker.cause
 
 
@@ -311,14 +311,15 @@ def test_a_process_that_was_frozen_gives_up_the_calls_whose_places_others_have(
         await begun.wait()
         store.frozen.clear()
         end = max(store.known.permits.values())
-        await asyncio.to_thread(wait_until, lambda: SYSTEM.monotonic() > end, 5, what="the end of the leases")
+        await asyncio.to_thread(wait_until, lambda: SYSTEM.monotonic() > end, what="the end of the leases")
         with running(Others(store)) as other:
             for number in range(taken):
                 permit(other, f"{number}")
             asked = store.asked
             store.frozen.set()
-            await asyncio.to_thread(wait_until, lambda: sum(task.done() for task in tasks) >= taken, 5, what="losses")
-            await asyncio.to_thread(wait_until, lambda: store.asked > asked + 1, 5, what="another turn")
+            await asyncio.to_thread(wait_until, lambda: sum(task.done() for task in tasks) >= taken, what="losses")
+            if taken < 2:  # else there is nothing left to ask about
+                await asyncio.to_thread(wait_until, lambda: store.asked > asked + 1, what="another turn")
             assert len(store.known.permits) == 2
             answer.set()
             return await asyncio.gather(*tasks, return_exceptions=True)
