@@ -1,19 +1,23 @@
-"""The text of an uploaded document: fetch its object, have it read in a process of its own."""
+"""The text of an uploaded document: fetch its object, have it read in a process of its own unless it is little text."""
 
+import os
 import tempfile
 from typing import IO
 from uuid import UUID
 
 from offsetzero.consumers.context import Context
-from offsetzero.consumers.groups.documents import formats
+from offsetzero.consumers.groups.documents import formats, plain
 from offsetzero.consumers.groups.documents.pages import Extracted
-from offsetzero.consumers.groups.extraction import shared
+from offsetzero.consumers.groups.extraction import results, shared
 from offsetzero.retry.failures import Permanent
 from offsetzero.schemas.documents import DocumentUploaded
+from offsetzero.settings import DocumentSettings
 from offsetzero.store import documents
 from offsetzero.store.objects import ObjectMissing, Objects, ObjectTooLarge
 from offsetzero.store.script import run
 
+LITTLE = 64 * 1024
+"""Bytes of plain text that are read here: milliseconds, by codecs and expressions of Python whose time is bounded."""
 DELETED = "the document was deleted before it could be worked on"
 
 
@@ -43,7 +47,25 @@ def load(event: DocumentUploaded, ctx: Context) -> Extracted | None:
                 if run(connection, documents.is_deleted(event.document_id, wait=True)):
                     return None  # it is erased right now, the object first
             raise Permanent("object-missing", str(error)) from error
-        return shared.pool(ctx.settings.documents).read(found.content_type, file)
+        return read(ctx.settings.documents, found.content_type, file)
+
+
+def read(settings: DocumentSettings, content_type: str, file: IO[bytes]) -> Extracted:
+    """Read a document: in a process of its own, unless it is little text.
+
+    Args:
+        settings: of the processes.
+        content_type: which reader to use.
+        file: an open file of the system.
+
+    Raises:
+        Failure: as `load`.
+    """
+    file.flush()
+    if content_type == formats.TEXT.content_type and os.fstat(file.fileno()).st_size <= LITTLE:
+        file.seek(0)
+        return results.checked(plain.read(file))
+    return shared.pool(settings).read(content_type, file)
 
 
 def document_of(key: str | None) -> UUID | None:

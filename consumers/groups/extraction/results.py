@@ -1,6 +1,7 @@
 """What a reader's process says: pages or a failure, as JSON. Its reader trusts nothing: a hostile file may speak."""
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from offsetzero.consumers.groups.documents.pages import MAX_CHARACTERS, Extracted, Page
@@ -59,13 +60,23 @@ def read(answer: bytes, too_much_memory: Failure) -> Extracted:
             raise too_much_memory
         if "failure" in said:
             raise _failure(said)
-        pages = [Page(_number(number), _text(text), _text(reader)[:100]) for number, text, reader in said["pages"]]
-        warnings = [_text(warning)[:_MAX_DETAIL] for warning in said["warnings"][:_MAX_WARNINGS]]
+        return _checked(said["pages"], said["warnings"])
     except Failure:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Poison("reader-confused", f"the reader's answer is none: {type(error).__name__}") from error
-    return Extracted(pages, warnings)
+
+
+def checked(found: Extracted) -> Extracted:
+    """What was read in this process, as it would come from another one: fit to be stored."""
+    return _checked([(page.number, page.text, page.reader) for page in found.pages], found.warnings)
+
+
+def _checked(pages: Iterable[tuple[Any, Any, Any]], warnings: Sequence[Any]) -> Extracted:
+    return Extracted(
+        [Page(_number(number), _text(text), _text(reader)[:100]) for number, text, reader in pages],
+        [_text(warning)[:_MAX_DETAIL] for warning in warnings[:_MAX_WARNINGS]],
+    )
 
 
 def _failure(said: dict[str, Any]) -> Failure:
