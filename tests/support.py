@@ -3,7 +3,8 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -16,6 +17,20 @@ IS_TIMED = IS_NIGHT or "OZ_TEST_TIMES" in os.environ
 PATIENCE = 60.0
 """Seconds that a test waits for what must come: more than a machine that is busy with other things may take."""
 AT_NIGHT = pytest.mark.skipif(not IS_NIGHT, reason="one of its kind runs by day, all of them at night: make chaos")
+
+
+@contextmanager
+def at_work(run: Callable[[threading.Event], object], name: str) -> Iterator[None]:
+    """A process of ours works in a thread of this one, until the block ends; `run` works until its event is set."""
+    stop = threading.Event()
+    thread = threading.Thread(target=run, args=(stop,), name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def wait_until(condition: Callable[[], T], deadline: float = PATIENCE, *, what: str = "", interval: float = 0.05) -> T:

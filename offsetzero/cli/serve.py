@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -62,15 +62,10 @@ def relay(
     for name in module or ():
         import_module(name)
     settings = load(needs=frozenset({"database", "kafka"}))
-    logs.configure(process="relay", form=settings.log_format, level=settings.log_level)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    stop = _told(settings, "relay")
     from offsetzero.producers.relay import Relay
 
-    process = Relay(settings)
-    serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
-    process.run(stop)
+    _work(Relay(settings), settings, stop)
 
 
 def scheduler() -> None:
@@ -79,15 +74,10 @@ def scheduler() -> None:
     Serves /metrics, /healthz and /readyz.
     """
     settings = load(needs=frozenset({"database"}))
-    logs.configure(process="scheduler", form=settings.log_format, level=settings.log_level)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    stop = _told(settings, "scheduler")
     from offsetzero.producers.schedules.scheduler import Scheduler
 
-    process = Scheduler(settings)
-    serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
-    process.run(stop)
+    _work(Scheduler(settings), settings, stop)
 
 
 def sweeper() -> None:
@@ -96,13 +86,29 @@ def sweeper() -> None:
     As many may run as you like: one acts at a time. Serves /metrics, /healthz and /readyz.
     """
     settings = load(needs=frozenset({"database", "kafka"}))
-    logs.configure(process="sweeper", form=settings.log_format, level=settings.log_level)
+    stop = _told(settings, "sweeper")
+    from offsetzero.consumers.sweeping.sweeper import Sweeper
+
+    _work(Sweeper(settings), settings, stop)
+
+
+class _Process(Protocol):
+    def health(self) -> tuple[bool, dict[str, Any]]: ...
+
+    def run(self, stop: threading.Event) -> None: ...
+
+
+def _told(settings: Settings, name: str) -> threading.Event:
+    """Set up the logs of a process, before it imports what it is; what SIGTERM and Ctrl-C set from then on."""
+    logs.configure(process=name, form=settings.log_format, level=settings.log_level)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    from offsetzero.consumers.sweeping.sweeper import Sweeper
+    return stop
 
-    process = Sweeper(settings)
+
+def _work(process: _Process, settings: Settings, stop: threading.Event) -> None:
+    """Serve its pages, and have it work until it is told to stop."""
     serve_metrics(settings, dict.fromkeys(("/healthz", "/readyz"), process.health))
     process.run(stop)
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from offsetzero.schemas.documents import DocumentDeleted
 from offsetzero.settings import Settings
 from offsetzero.topics import cluster
 from offsetzero.topics.names import Names
-from support import wait_until
+from support import at_work, wait_until
 
 WRITERS = 16
 KEYS = 300
@@ -281,15 +281,6 @@ def judge(committed: dict[str, tuple[str, int]], records: Sequence[Arrived], kil
     )
 
 
-@contextmanager
-def relaying(settings: Settings) -> Iterator[None]:
+def relaying(settings: Settings) -> AbstractContextManager[None]:
     """A relay works, in a thread of this process."""
-    stop = threading.Event()
-    thread = threading.Thread(target=Relay(settings).run, args=(stop,), name="relay")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
-        assert not thread.is_alive()
+    return at_work(Relay(settings).run, "relay")

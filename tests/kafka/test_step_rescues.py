@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -24,7 +24,7 @@ from offsetzero.settings import Settings
 from offsetzero.store import runs
 from offsetzero.store.script import run
 from offsetzero.topics import lag
-from support import AT_NIGHT, wait_until
+from support import AT_NIGHT, at_work, wait_until
 
 SESSION_SECONDS = int(BROKER["group.consumer.session.timeout.ms"]) / 1000
 HEARTBEAT_SECONDS = int(BROKER["group.consumer.heartbeat.interval.ms"]) / 1000
@@ -140,19 +140,10 @@ def stage(settings: Settings, topics: None, database: psycopg.Connection, tmp_pa
             print(process.log.read_text(errors="replace")[-4000:])  # shown when the test fails
 
 
-@contextmanager
-def sweeping(settings: Settings) -> Iterator[None]:
+def sweeping(settings: Settings) -> AbstractContextManager[None]:
     """A sweeper works, in a thread of this process."""
     quick = settings.model_copy(update={"steps": settings.steps.model_copy(update={"sweep_seconds": 0.5})})
-    stop = threading.Event()
-    thread = threading.Thread(target=Sweeper(quick).run, args=(stop,), name="sweeper")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
-        assert not thread.is_alive()
+    return at_work(Sweeper(quick).run, "sweeper")
 
 
 @pytest.mark.parametrize(
