@@ -44,7 +44,7 @@ def find(
                 continue
             archive = archive or Archive(settings, topic)
             kept = [(it.first, it.end) for it in archive.segments(number)]
-            holes = [hole for hole in gaps(one.low, kept) if hole[1] > first]
+            holes = gaps(one.low, kept, first)
             if holes and (begun is not None or holes == [(0, one.low)]):
                 continue
             found.append(Span(topic, number, archive.topic_id, first, one.low, None, one.low))

@@ -99,7 +99,7 @@ class SeamReader:
         place = part.topic, part.partition
         span, at = self._cut[place], part.offset
         archive, end = Archive(self._settings, span.topic), min(span.end, span.low)
-        for segment in sorted(archive.segments(span.partition), key=lambda one: one.first):
+        for segment in archive.segments(span.partition):
             if segment.end <= at or segment.first >= end:
                 continue
             for one in archive.read(segment):

@@ -104,9 +104,9 @@ def find(
     if partition is not None and not (places := [place for place in places if place[1] == partition]):
         raise TopicError(f"{', '.join(wanted)}: there is no partition {partition}")
     log = Ends(admin, names, places)
-    history = log if end is None else Reach(settings, log, places)
-    first = history.resolve("--from", start)
-    last = history.resolve("--to", end) if end is not None else None
+    reach = Reach(settings, log, places) if end is not None else None
+    first = (reach or log).resolve("--from", start)
+    last = reach.resolve("--to", end) if reach is not None and end is not None else None
     spans = []
     for place in places:
         held = committed.get(place)
@@ -114,7 +114,7 @@ def find(
         until = at if at is not None else log.end[place]
         asked = last[place] if last is not None else until
         upto = min(asked, until)
-        gone = history.gone(place, first[place], upto) if isinstance(history, Reach) else 0
+        gone = reach.gone(place, first[place], upto) if reach is not None else 0
         span = Span(*place, topics[place[0]].id, first[place], upto, at, log.low[place], gone)
         spans.append(span if asked <= until else _cut(span, asked))
     return spans

@@ -79,9 +79,9 @@ def from_zero(settings: Settings, topics: Iterable[str]) -> list[Missing]:
     return found
 
 
-def gaps(end: int, kept: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What spans leave open of the offsets from 0 to before `end`; they may overlap, and reach beyond it."""
-    found, at = [], 0
+def gaps(end: int, kept: Sequence[tuple[int, int]], begin: int = 0) -> list[tuple[int, int]]:
+    """What spans leave open of the offsets from `begin` to before `end`; they may overlap, and reach beyond these."""
+    found, at = [], begin
     for first, behind in sorted(one for one in kept if one[0] < one[1]):
         if at < min(first, end):
             found.append((at, min(first, end)))

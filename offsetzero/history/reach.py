@@ -52,7 +52,7 @@ class Reach:
         if first >= low:
             return 0
         kept = [(one.first, one.end) for one in self._kept(place)]
-        return sum(behind - max(first, at) for at, behind in gaps(low, kept) if behind > first)
+        return sum(behind - at for at, behind in gaps(low, kept, first))
 
     def _first(self, kept: Sequence[Segment], point: Point, low: int) -> int:
         """The first offset in the archive that is meant; the log's first one where it is none."""
@@ -84,6 +84,6 @@ class Reach:
             topic, partition = place
             if topic not in self._archives:
                 self._archives[topic] = Archive(self._settings, topic)
-            kept = [one for one in self._archives[topic].segments(partition) if one.first < self._log.low[place]]
-            self._segments[place] = sorted(kept, key=lambda one: one.first)
+            kept = self._archives[topic].segments(partition)
+            self._segments[place] = [one for one in kept if one.first < self._log.low[place]]
         return self._segments[place]
