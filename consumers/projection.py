@@ -117,6 +117,11 @@ def open_generation(
     return generation
 
 
+def is_as_settings_say(found: Known, extra: Extra | None) -> bool:
+    """Whether a generation was made with what the settings say that it has besides its tables."""
+    return (found.made_with or None) == (extra.made_with if extra is not None else None)
+
+
 def refuse_another(group: str, found: Known, extra: Extra | None) -> None:
     """See that a generation is what the settings say.
 
@@ -128,9 +133,9 @@ def refuse_another(group: str, found: Known, extra: Extra | None) -> None:
     Raises:
         ConfigurationError: it was made otherwise.
     """
-    wanted = extra.made_with if extra is not None else None
-    if (found.made_with or None) == wanted:
+    if is_as_settings_say(found, extra):
         return
+    wanted = extra.made_with if extra is not None else None
     sections = ", ".join(f"{PREFIX}{name.upper()}__…" for name in sorted({*(found.made_with or {}), *(wanted or {})}))
     raise ConfigurationError(
         f"group {group}: generation {found.number} was made {_shown(found.made_with)}, and the settings ({sections})"

@@ -16,8 +16,7 @@ def refuse_another(settings: Settings, group: ConsumerGroup, found: Known) -> No
 
 def differs(settings: Settings, group: ConsumerGroup, found: Known) -> bool:
     """Whether a generation was made with other settings: its members must be started anew with these."""
-    extra = _extra(settings, group)
-    return (found.made_with or None) != (extra.made_with if extra is not None else None)
+    return not projection.is_as_settings_say(found, _extra(settings, group))
 
 
 def make(settings: Settings, group: ConsumerGroup, generation: Generation) -> list[str]:

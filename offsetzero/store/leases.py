@@ -107,10 +107,10 @@ class Rescue:
     detail: str
 
 
-_NOT_OURS = (
-    "SELECT EXISTS (SELECT FROM group_starts WHERE group_name = %s AND topic = %s AND partition = %s"
-    " AND %s NOT IN ('', stay))"
+IS_ANOTHERS = (
+    "EXISTS (SELECT FROM group_starts WHERE group_name = %s AND topic = %s AND partition = %s AND %s NOT IN ('', stay))"
 )
+"""That another member has entered the partition of a stay, whose fields are the parameters."""
 _HELD = (
     "SELECT run_id, step, fence, owner, deadline + make_interval(secs => %s) < clock_timestamp() FROM run_steps"
     " WHERE deadline IS NOT NULL ORDER BY deadline LIMIT %s"
@@ -143,7 +143,7 @@ SELECT pg_terminate_backend(pid) FROM members still WHERE is_still AND (name = A
 
 def not_ours(stay: Stay) -> Script[bool]:
     """Whether another member has begun to read the partition."""
-    rows = yield _NOT_OURS, tuple(stay)
+    rows = yield f"SELECT {IS_ANOTHERS}", tuple(stay)
     return bool(rows[0][0])
 
 

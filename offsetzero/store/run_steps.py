@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from offsetzero.store import runs
-from offsetzero.store.leases import ALONE, OVERDUE, UNLEASED, Fenced, NotOurs, Request, not_ours
+from offsetzero.store.leases import ALONE, IS_ANOTHERS, OVERDUE, UNLEASED, Fenced, NotOurs, Request, not_ours
 from offsetzero.store.run_states import RunStatus, StepStatus, before_run, before_step, end_of
 from offsetzero.store.runs import RunEnd
 from offsetzero.store.script import Script
@@ -34,8 +34,7 @@ def start_step(run_id: UUID, step: str, attempt: int, request: Request = ALONE) 
     rows = yield (
         "INSERT INTO run_steps AS s (run_id, step, status, attempts, started_at, fence, owner, deadline) "
         "SELECT %s, %s, 'running', %s, clock_timestamp(), 1, %s, clock_timestamp() + make_interval(secs => %s) "
-        "WHERE NOT EXISTS (SELECT FROM group_starts WHERE group_name = %s AND topic = %s AND partition = %s "
-        "AND %s NOT IN ('', stay)) "
+        f"WHERE NOT {IS_ANOTHERS} "
         "ON CONFLICT (run_id, step) DO UPDATE SET status = 'running', fence = s.fence + 1, owner = excluded.owner, "
         "deadline = excluded.deadline, attempts = greatest(s.attempts, excluded.attempts), reason = NULL, "
         "detail = NULL, due = NULL, started_at = coalesce(s.started_at, excluded.started_at) "
