@@ -163,8 +163,7 @@ class Context:
     def trace_headers(self) -> dict[str, str]:
         """Headers for calls of other systems: `traceparent` and `tracestate` where the event is of a trace, and the
         run's id as `X-Run-Id`."""
-        span, run_id = self.handled.span, self.meta.run_id
-        return (span.headers() if span is not None else {}) | ({logs.RUN_ID: run_id} if run_id else {})
+        return logs.headers_of(self.handled.span, self.meta.run_id)
 
     @property
     def log(self) -> Logger:

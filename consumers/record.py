@@ -101,9 +101,7 @@ class Record:
         self.marked = False  # the database knows that this member works on it
         self.lone = False  # a member has died while it worked on it: it runs while nothing else does
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
-        self.fence: int | None = (
-            None  # of the lease of its step; None before it is leased, and when that was taken away
-        )
+        self.fence: int | None = None  # of the lease of its step; None before it has one, and when that was taken away
         self.due: float | None = None  # monotonic seconds before which it may not run; the dispatcher's
         self.again_at = 0.0  # monotonic seconds before which its next try is of no use
         self.provider: str | None = None  # the one that its next try waits for

@@ -49,7 +49,11 @@ def trace_headers() -> dict[str, str]:
     subject = SUBJECT.get()
     if subject is None:
         return {}
-    span, run_id = subject.span, subject.log_fields().get("run_id")
+    return headers_of(subject.span, subject.log_fields().get("run_id"))
+
+
+def headers_of(span: Span | None, run_id: object) -> dict[str, str]:
+    """Headers for calls of other systems, of a trace and a run, where there are any."""
     return (span.headers() if span is not None else {}) | ({RUN_ID: str(run_id)} if run_id else {})
 
 

@@ -45,9 +45,6 @@ class Limits:
         self._waiting: dict[Kind, deque[Record]] = {}  # never an empty one
         self._placed: deque[Record] = deque()  # they count as running
 
-    def __bool__(self) -> bool:
-        return bool(self._limits)
-
     @property
     def placed(self) -> int:
         """Records that have waited, and have a place."""

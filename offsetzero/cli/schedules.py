@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from offsetzero.cli import database
-from offsetzero.cli.dlq_desk import operator
+from offsetzero.cli.dlq_desk import Who, operator
 
 if TYPE_CHECKING:
     from offsetzero.store.database import Connection
@@ -22,7 +22,6 @@ app = typer.Typer(
 _NEXT, _LAST = 5, 10  # fire times that `show` has
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name, or its id.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.")]
-Who = Annotated[str | None, typer.Option("--who", help="For the audit; by default this user and machine.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
