@@ -16,7 +16,7 @@ IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
 IS_TIMED = IS_NIGHT or "OZ_TEST_TIMES" in os.environ
 PATIENCE = 60.0
 """Seconds that a test waits for what must come: more than a machine that is busy with other things may take."""
-AT_NIGHT = pytest.mark.skipif(not IS_NIGHT, reason="one of its kind runs by day, all of them at night: make chaos")
+AT_NIGHT = pytest.mark.skipif(not IS_NIGHT, reason="one of its kind runs by day, all of them at night: make nightly")
 
 
 @contextmanager
