@@ -122,8 +122,7 @@ class Settler:
             return Ending.DONE
         if not record.appended and not record.owned.active:
             return Ending.LEFT
-        self._move(call, failure, decision)
-        return Ending.DONE
+        return self._move(call, failure, decision)
 
     def _decide(self, call: Call, failure: Failure) -> Decision:
         record, attempt, now_ms = call.record, call.hop.attempt, self._clock.now_ms()
@@ -169,15 +168,15 @@ class Settler:
                 record.failed = None
                 raise NotNow from error
 
-    def _move(self, call: Call, failure: Failure, decision: Decision) -> None:
+    def _move(self, call: Call, failure: Failure, decision: Decision) -> Ending:
         """To a tier, or to the dead letters; what is too large for its place takes the next one."""
         record, tier = call.record, decision if isinstance(decision, ToTier) else None
         places = self._places(call, failure, tier)
         if not record.appended and tier is not None and self._lessee is not None:
             # Shown as waiting first: once the copy is in the log, its next attempt may start at any time.
             self._write(call, self._wait(call, failure, tier, self._lessee))
-        if not record.appended:
-            self._put(call, places)
+        if not record.appended and not self._put(call, places):
+            return Ending.LEFT
         if tier is not None and record.outgrown % len(places) == 0:
             # Not a second time for a batch that is worked on again: the copy is the one that was appended then.
             record.moved = record.moved or (call.hop.redrive_no, call.hop.hop + 1, tier.due_ms)
@@ -186,15 +185,20 @@ class Settler:
             self._finish(call, failure, Outcome.DEAD_LETTERED)
             if record.held:
                 record.moved = call.hop.redrive_no, call.hop.hop + 1, 0
+        return Ending.DONE
 
-    def _put(self, call: Call, places: Sequence[Callable[[], Append]]) -> None:
+    def _put(self, call: Call, places: Sequence[Callable[[], Append]]) -> bool:
+        """Append it; False when another member owns the record by now: what is written before may have taken long."""
         record = call.record
         while True:
             append = places[record.outgrown % len(places)]()
             if append.topic == self._letters:
                 self._hold(call)
+            if not record.owned.active:
+                return False
             try:
-                return self._appender.put(record, append)
+                self._appender.put(record, append)
+                return True
             except TooLarge as error:
                 if record.outgrown < len(places):  # else it is tried every second
                     log.warning("too large", topic=append.topic, record=str(record), error=str(error))
