@@ -5,6 +5,7 @@ so a cursor skips rows (watermill#311, kamu-cli#1398), and one of transaction id
 or skips everything after a restore (watermill#576). Nobody else claims the rows of a relay's shards (`shards`).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,30 +16,46 @@ from offsetzero.producers.rows import Row
 Connection: TypeAlias = psycopg.Connection[Any]
 
 BATCH = 1_000
-"""Rows of one claim, more or less: each shard gives its part."""
+"""Rows of one claim: each shard gives its part."""
 BATCH_BYTES = 64 * 1024 * 1024
 """Bytes of payloads of one claim, and each shard's first row besides."""
+NEWEST = 4
+"""Rows of a shard that are claimed from its end while it has more than its part."""
 _PRUNE_ROWS = 1_000
 
-# A shard gives its first rows: nothing of a key is left out before something of it. The keys of parked rows, and those
-# that were refused lately, wait.
-_CLAIM = """
-SELECT found.id, found.aggregateid, found.type, found.topic, found.payload, found.headers, found.created_at,
-    found.shard
-FROM unnest(%(shards)s::smallint[]) AS mine (shard) CROSS JOIN LATERAL (
-    SELECT o.*, sum(coalesce(octet_length(o.payload), 0)) OVER (ORDER BY o.number ROWS UNBOUNDED PRECEDING)
-        - coalesce(octet_length(o.payload), 0) AS bytes_before
+_COLUMNS = (
+    "found.id, found.aggregateid, found.type, found.topic, found.payload, found.headers, found.created_at, found.shard"
+)
+# The keys of parked rows, and those that were refused lately, wait.
+_OF_A_SHARD = """
+    SELECT o.*, sum(coalesce(octet_length(o.payload), 0)) OVER (ORDER BY o.number {order} ROWS UNBOUNDED PRECEDING)
+        - coalesce(octet_length(o.payload), 0) AS bytes_before, row_number() OVER (ORDER BY o.number {order}) AS rank
     FROM outbox o
     WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = mine.shard
         AND NOT coalesce(o.aggregateid, o.id::text) = ANY (%(blocked)s)
         AND coalesce(o.aggregateid, o.id::text) NOT IN (
             SELECT coalesce(p.aggregateid, p.id::text) FROM outbox p
             WHERE p.error IS NOT NULL AND p.published_at IS NULL AND p.parked_at IS NOT NULL)
-    ORDER BY o.number LIMIT %(rows)s
-) AS found
-WHERE found.bytes_before <= %(bytes)s
-ORDER BY found.number
+    ORDER BY o.number {order} LIMIT %(rows)s
 """
+# A shard gives its first rows, all of them as many when there are too many: nothing of a key is left out before
+# something of it.
+_CLAIM = f"""
+SELECT {_COLUMNS}
+FROM unnest(%(shards)s::smallint[]) AS mine (shard) CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="")}) AS found
+WHERE found.bytes_before <= %(bytes)s
+ORDER BY found.rank, found.number LIMIT %(most)s
+"""  # noqa: S608
+# A shard gives its last rows, those that are the first of their keys.
+_CLAIM_NEWEST = f"""
+SELECT {_COLUMNS}
+FROM unnest(%(shards)s::smallint[]) AS mine (shard) CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="DESC")}) AS found
+WHERE found.bytes_before <= %(bytes)s AND found.number = coalesce((
+    SELECT one.number FROM outbox one
+    WHERE one.published_at IS NULL AND one.parked_at IS NULL AND one.aggregateid = found.aggregateid
+    ORDER BY one.number LIMIT 1), found.number)
+ORDER BY found.rank
+"""  # noqa: S608
 _MARK = "UPDATE outbox SET published_at = now() WHERE id = ANY (%s)"
 _REFUSE = """
 UPDATE outbox SET attempts = attempts + 1, error = %s, parked_at = CASE WHEN %s THEN now() END
@@ -74,7 +91,10 @@ class Measured(NamedTuple):
 
 
 def claim(connection: Connection, shards: Sequence[int], blocked: Sequence[str], most: int) -> list[Row]:
-    """The first rows that wait in each of some shards, in their order.
+    """The first rows that wait in some shards, in their order, `BATCH` at most.
+
+    When there are more, the newest that wait in each come before them, of keys of which nothing older waits: whoever
+    writes now and then does not wait for the hundred thousand rows of another.
 
     Args:
         connection: of the relay that has these shards.
@@ -82,13 +102,23 @@ def claim(connection: Connection, shards: Sequence[int], blocked: Sequence[str],
         blocked: keys whose rows are left out.
         most: rows of one shard.
     """
-    parameters = {
-        "shards": list(shards),
-        "blocked": list(blocked),
-        "rows": most,
-        "bytes": BATCH_BYTES // max(len(shards), 1),
-    }
-    return [Row(*columns) for columns in connection.execute(_CLAIM, parameters, binary=True)]
+    size = BATCH_BYTES // max(len(shards), 1)
+    given = {"shards": list(shards), "blocked": list(blocked), "rows": most, "bytes": size, "most": BATCH}
+    rows = [Row(*columns) for columns in connection.execute(_CLAIM, given, binary=True)]
+    if not _has_more(rows, most, size):
+        return rows
+    given |= {"rows": NEWEST, "bytes": size // 4}
+    first = {row.id for row in rows}
+    newest = [Row(*columns) for columns in connection.execute(_CLAIM_NEWEST, given, binary=True)]
+    return [*(row for row in newest if row.id not in first), *rows]
+
+
+def _has_more(rows: Sequence[Row], most: int, size: int) -> bool:
+    """Whether a claim has left rows of a shard."""
+    if len(rows) >= BATCH:
+        return True
+    of = Counter(row.shard for row in rows)
+    return any(count >= most for count in of.values()) or sum(len(row.payload or b"") for row in rows) > size
 
 
 def mark(connection: Connection, rows: Sequence[Row]) -> None:

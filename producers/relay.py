@@ -158,8 +158,11 @@ class Relay:
         return bool(rows)
 
     def _most(self, shards: int) -> int:
-        """Rows of one shard to claim: few when many shards have some, many when few do."""
-        return claims.BATCH // max(self._giving, 1) if shards else 0
+        """Rows of one shard to claim: few when many shards have some, many when few do.
+
+        Not as many as a claim has in all while there are others, in which much may be by now.
+        """
+        return claims.BATCH // max(self._giving, shards // 4, 1)
 
     def _note(self, connection: claims.Connection, sent: Sent) -> None:
         claims.mark(connection, sent.published)

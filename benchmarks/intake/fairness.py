@@ -3,10 +3,10 @@
     python benchmarks/intake/fairness.py [--documents 100000] [--samples 300] [--every 0.3]
 
 Everything runs on this machine, as `offsetzero up` starts it. The quiet tenant uploads a document now and then, first
-alone, then while the busy one's are worked off, which goes on uploading besides. Time to start: from the run's row to
-the beginning of each of its required steps, by the database's clock. The target: p95 <= twice that of the quiet tenant
-alone. The busy tenant's are written to the database as the API does it, a hundred in a transaction: it would take
-minutes to send them all, and what is measured is how they are worked off.
+alone, then beside the busy one, from the moment on at which the relay and the groups see all that this one has queued
+(`backlog`), and while it goes on uploading. Time to start: from the run's row to the beginning of each of its required
+steps, by the database's clock, in two parts: until the relay gives the event to the broker, by the record's timestamp,
+and from then on. The target: p95 <= twice that of the quiet tenant alone, while there is something left of the other.
 """
 
 import argparse
@@ -16,57 +16,22 @@ import random
 import sys
 import time
 from collections import Counter
-from datetime import UTC, datetime
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Mapping
 
-import psycopg
+from backlog import TENANT, queue
+from confluent_kafka import Consumer, TopicPartition
 from running import Running, running
+from shares import Spent, spent
 from uploads import Answer, Client, at_rate, quantile
 
-from offsetzero.producers import runs
-from offsetzero.schemas.ids import uuid7
-from offsetzero.settings import Settings
-from offsetzero.store import documents
-from offsetzero.store.documents import Document
-from offsetzero.store.objects import Objects
-from offsetzero.store.script import run
-
 TARGET = 2.0
-AT_ONCE = 100
 BUSY_PER_SECOND = 10.0
+TOPIC = "documents"
 _STARTS = (
-    "SELECT extract(epoch FROM s.started_at - r.created_at), extract(epoch FROM r.finished_at - r.created_at) "
+    "SELECT r.id::text, extract(epoch FROM r.created_at)::float8, extract(epoch FROM s.started_at)::float8, "
+    "extract(epoch FROM r.finished_at)::float8 "
     "FROM runs r JOIN run_steps s ON s.run_id = r.id WHERE r.tenant_id = %s AND s.required"
 )
-
-
-def queue(up: Running, home: Path, count: int) -> None:
-    """Have the busy tenant's documents in the database, the object store and the outbox."""
-    settings = Settings(home=home, database_url=up.database)
-    objects = Objects(settings.objects)
-    folder = home / "objects" / "documents" / "busy"
-    folder.mkdir(parents=True, exist_ok=True)
-    with psycopg.connect(up.database) as connection:
-        for begin in range(0, count, AT_ONCE):
-            with connection.transaction():
-                for number in range(begin, min(begin + AT_ONCE, count)):
-                    text = f"Document {number} of the busy tenant.\n".encode()
-                    document_id = uuid7()
-                    (folder / str(document_id)).write_bytes(text)
-                    document = Document(
-                        id=document_id,
-                        tenant_id="busy",
-                        name="a.txt",
-                        content_type="text/plain",
-                        uri=objects.uri(f"documents/busy/{document_id}"),
-                        size_bytes=len(text),
-                        sha256=sha256(text).hexdigest(),
-                        version=1,
-                        uploaded_at=datetime.now(UTC),
-                    )
-                    run(connection, documents.add(document))
-                    run(connection, runs.begin(document, settings))
 
 
 async def quietly(up: Running, tenant: str, samples: int, every: float) -> None:
@@ -85,7 +50,7 @@ async def quietly(up: Running, tenant: str, samples: int, every: float) -> None:
 
 async def beside(up: Running, samples: int, every: float) -> list[Answer]:
     """The same while the busy tenant goes on; returns the answers that it had."""
-    client = Client(up.port, up.key("busy"))
+    client = Client(up.port, up.key(TENANT))
     count = int(samples * every * BUSY_PER_SECOND)
     texts = [f"Further document {number} of the busy tenant.\n" for number in range(count)]
     going_on = asyncio.create_task(at_rate(client, texts, BUSY_PER_SECOND))
@@ -95,13 +60,44 @@ async def beside(up: Running, samples: int, every: float) -> list[Answer]:
     return answers
 
 
+def published(up: Running) -> Mapping[str, float]:
+    """When the relay gave the event of each run of the live lane to the broker, seconds since 1970, by run."""
+    consumer = Consumer({"bootstrap.servers": up.kafka, "group.id": "fairness", "enable.auto.commit": False})
+    found: dict[str, float] = {}
+    try:
+        count = len(consumer.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions)
+        ends = {at: consumer.get_watermark_offsets(TopicPartition(TOPIC, at), timeout=10)[1] for at in range(count)}
+        consumer.assign([TopicPartition(TOPIC, at, 0) for at in range(count)])
+        left = sum(ends.values())
+        while left > 0:
+            for message in consumer.consume(1000, 10.0):
+                headers = dict(message.headers() or [])
+                found.setdefault((headers.get("ce_runid") or b"").decode(), message.timestamp()[1] / 1000)
+                left -= (message.offset() or 0) < ends[message.partition() or 0]
+    finally:
+        consumer.close()
+    return found
+
+
 def shown(up: Running, tenant: str) -> float:
     """Print what a tenant has waited; returns the p95 to start, seconds."""
+    sent = published(up)
     rows = up.rows(_STARTS, tenant)
-    starts, ends = ([float(row[at]) for row in rows] for at in (0, 1))
-    of = [f"{1000 * quantile(times, share):.0f}" for times in (starts, ends) for share in (0.5, 0.95, 0.99)]
+    parts = (
+        [sent[run] - created for run, created, _, _ in rows],
+        [started - sent[run] for run, _, started, _ in rows],
+        starts := [started - created for _, created, started, _ in rows],
+        [finished - created for _, created, _, finished in rows],
+    )
+    of = [" ".join(f"{1000 * quantile(times, share):.0f}" for share in (0.5, 0.95, 0.99)) for times in parts]
     print(f"| {tenant} | {len(rows)} | {' | '.join(of)} |", flush=True)
     return quantile(starts, 0.95)
+
+
+def told(name: str, before: Spent, after: Spent) -> None:
+    """Print who has had the processors meanwhile."""
+    shares = ", ".join(f"{who} {share:.2f}" for who, share in after.since(before).items())
+    print(f"processors, of {os.cpu_count()}, {name} (load {os.getloadavg()[0]:.1f}): {shares}", flush=True)
 
 
 def main() -> int:
@@ -113,23 +109,29 @@ def main() -> int:
     options = parser.parse_args()
     with running() as up:
         asyncio.run(quietly(up, "warm-up", 10, 0.1))
-        print(f"load {os.getloadavg()[0]:.1f} before\n")
-        print("| tenant | steps | p50 ms to start | p95 | p99 | p50 ms to the run's end | p95 | p99 |")
-        print("|---|---|---|---|---|---|---|---|")
+        print(
+            "ms, p50 p95 p99:\n\n| tenant | steps | row to published | published to begun | row to begun | to the end |"
+        )
+        print("|---|---|---|---|---|---|")
+        before = spent(up.pid)
         asyncio.run(quietly(up, "alone", options.samples, options.every))
+        after = spent(up.pid)
         alone = shown(up, "alone")
         begun = time.perf_counter()
-        queue(up, up.home, options.documents)
-        queued, left_before = time.perf_counter() - begun, _left(up)
-        begun = time.perf_counter()
+        queue(up.database, up.home, options.documents)
+        queued = time.perf_counter() - begun
+        begun, before_busy = time.perf_counter(), spent(up.pid)
         answers = asyncio.run(beside(up, options.samples, options.every))
-        seconds, left = time.perf_counter() - begun, _left(up)
+        after_busy, seconds, left = spent(up.pid), time.perf_counter() - begun, _left(up)
         with_others = shown(up, "beside")
-        lanes = dict(up.rows("SELECT lane, count(*) FROM runs WHERE tenant_id = 'busy' GROUP BY lane"))
+        lanes = dict(up.rows("SELECT lane, count(*) FROM runs WHERE tenant_id = %s GROUP BY lane", TENANT))
+    print()
+    told("alone", before, after)
+    told("beside", before_busy, after_busy)
     print(
-        f"\nthe busy tenant: {options.documents} queued in {queued:.0f} s, then {len(answers)} sent, answered "
-        f"{dict(Counter(answer.status for answer in answers))}; by lane {lanes}; {left_before} open before the "
-        f"measurement, {left} after it, {(left_before + len(answers) - left) / seconds:.0f} ended a second"
+        f"the busy tenant: {options.documents} queued in {queued:.0f} s, then {len(answers)} sent in {seconds:.0f} s, "
+        f"answered {dict(Counter(answer.status for answer in answers))}; by lane {lanes}; {left} open after that, "
+        f"{(options.documents + len(answers) - left) / seconds:.0f} ended a second"
     )
     ratio = with_others / alone
     if not left:
@@ -140,7 +142,7 @@ def main() -> int:
 
 
 def _left(up: Running) -> int:
-    return int(up.rows("SELECT count(*) FROM runs WHERE tenant_id = 'busy' AND finished_at IS NULL")[0][0])
+    return int(up.rows("SELECT count(*) FROM runs WHERE tenant_id = %s AND finished_at IS NULL", TENANT)[0][0])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ class Running:
 
     api: str
     database: str
+    kafka: str
     home: Path
+    pid: int
 
     @property
     def port(self) -> int:
@@ -63,7 +65,7 @@ def running(**settings: str) -> Iterator[Running]:
         if not line:
             raise SystemExit(f"offsetzero up ended with {child.wait()}; see {home / 'logs'}")
         found = json.loads(line)
-        yield Running(found["api"], found["database"], home)
+        yield Running(found["api"], found["database"], found["kafka"], home, child.pid)
     finally:
         if child.poll() is None:
             child.send_signal(signal.SIGTERM)

@@ -33,6 +33,7 @@ INDEXES = {
     "ix_run_steps_deadline": "run_steps (deadline) WHERE deadline IS NOT NULL",
     "ix_embeddings_hash_tenant_id": "embeddings (hash, tenant_id)",
     "ix_runs_in_flight": "runs (tenant_id) WHERE finished_at IS NULL AND lane = 'normal'",
+    "ix_outbox_waiting_of_key": "outbox (aggregateid, number) WHERE published_at IS NULL AND parked_at IS NULL",
 }
 """Indexes of tables that are large and written to all the time: made beside the writers, after the migrations."""
 

@@ -201,6 +201,12 @@ Index(
     postgresql_where=and_(outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None)),
 )
 Index(
+    "ix_outbox_waiting_of_key",  # whether a row is the first of its key
+    outbox.c.aggregateid,
+    outbox.c.number,
+    postgresql_where=and_(outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None)),
+)
+Index(
     "ix_outbox_troubled",
     outbox.c.aggregateid,
     postgresql_where=and_(outbox.c.error.is_not(None), outbox.c.published_at.is_(None)),

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from offsetzero import metrics
 from offsetzero.errors import ConfigurationError
-from offsetzero.producers import outbox, relay, shards
+from offsetzero.producers import claims, outbox, relay, shards
 from offsetzero.producers.relay import Relay
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
@@ -191,6 +191,52 @@ def test_a_row_that_commits_after_later_ids_is_not_skipped(
         wait_until(lambda: _unpublished(connection) == 0)
         other.commit()
         assert {message.key() for message in read("documents", 2)} == {fast.key.encode(), slow.key.encode()}
+
+
+_BACKLOG = """
+INSERT INTO outbox (aggregatetype, aggregateid, type, topic, headers)
+SELECT 'document', gen_random_uuid()::text, 'document.deleted', 'documents.bulk', jsonb_build_object(
+    'ce_specversion', '1.0', 'ce_id', gen_random_uuid(), 'ce_type', 'document.deleted', 'ce_source', '/t')
+FROM generate_series(1, %s)
+"""
+
+
+def test_a_new_row_is_claimed_before_the_backlog_of_others_but_not_before_its_own_key(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute(_BACKLOG, (4 * claims.BATCH,))
+    old, quiet = uuid4(), _deleted()
+    for event in (_deleted(old), _deleted(old), quiet):
+        outbox.add(connection, event)
+    connection.execute(_BACKLOG, (1,))
+    for most in (claims.BATCH // store.SHARDS, claims.BATCH):  # as in a backlog, and as after a time with little to do
+        rows = claims.claim(connection, range(store.SHARDS), [], most)
+        keys = [row.key for row in rows]
+        assert len(rows) <= claims.BATCH + claims.NEWEST * store.SHARDS
+        assert len({row.id for row in rows}) == len(rows)
+        assert keys.index(quiet.key) < claims.NEWEST * store.SHARDS
+        assert keys.count(str(old)) == 1  # its first row, which nothing of its key precedes
+        first, second = connection.execute(
+            "SELECT id FROM outbox WHERE aggregateid = %s ORDER BY number", (str(old),)
+        ).fetchall()
+        assert first[0] in {row.id for row in rows}
+        assert second[0] not in {row.id for row in rows}
+    refused = claims.claim(connection, range(store.SHARDS), [quiet.key], most)
+    assert quiet.key not in [row.key for row in refused]
+
+
+def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_another(
+    settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
+) -> None:
+    most = claims.BATCH + claims.NEWEST * store.SHARDS
+    connection.execute(_BACKLOG, (count := 6 * most,))
+    outbox.add(connection, quiet := _deleted())
+    with relaying(settings):
+        (first,) = read("documents", 1)
+        others = read("documents.bulk", count)
+    assert first.key() == quiet.key.encode()
+    later = [other for other in others if other.timestamp()[1] > first.timestamp()[1]]
+    assert len(later) > count - 2 * most
 
 
 def test_a_refused_row_stops_only_its_key(
