@@ -36,12 +36,12 @@ class Client:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self.opened = 0
 
-    async def upload(self, text: str, query: str = "") -> tuple[int, bytes]:
-        """Send a document; returns the status, 0 for none, and the body of the answer."""
+    async def upload(self, text: str, query: str = "", key: str | None = None) -> tuple[int, bytes]:
+        """Send a document, under an `Idempotency-Key` if any; the status, 0 for none, and the body of the answer."""
         try:
             async with asyncio.timeout(SECONDS):
                 reader, writer = await self._connection()
-                writer.write(self._request(text, query))
+                writer.write(self._request(text, query, key))
                 head = await reader.readuntil(b"\r\n\r\n")
                 fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
                 body = await reader.readexactly(int(fields[b"content-length"]))
@@ -63,13 +63,14 @@ class Client:
         self.opened += 1
         return await asyncio.open_connection("127.0.0.1", self._port)
 
-    def _request(self, text: str, query: str) -> bytes:
+    def _request(self, text: str, query: str, key: str | None) -> bytes:
         part = b'Content-Disposition: form-data; name="file"; filename="a.txt"\r\nContent-Type: text/plain\r\n\r\n'
         body = b"--%b\r\n%b%b\r\n--%b--\r\n" % (BOUNDARY, part, text.encode(), BOUNDARY)
+        named = f"Idempotency-Key: {key}\r\n".encode() if key else b""
         return (
-            b"POST /documents%b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n"
+            b"POST /documents%b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n%b"
             b"Content-Type: multipart/form-data; boundary=%b\r\nContent-Length: %d\r\n\r\n%b"
-        ) % (query.encode(), self._key, BOUNDARY, len(body), body)
+        ) % (query.encode(), self._key, named, BOUNDARY, len(body), body)
 
 
 async def at_rate(client: Client, texts: list[str], per_second: float, query: str = "") -> list[Answer]:

@@ -228,7 +228,7 @@ class Stack:
                 log=self.home / "logs" / f"{name}.log",
                 hold=(self._lock.fileno(),),
                 report=self._report,
-                gives_way=arguments[0] == "groups",
+                gives_way=not api,
             )
 
         planned = [

@@ -1,6 +1,5 @@
 """One of our own processes (api, relay, a group): started, awaited, started again when it ends, stopped."""
 
-import contextlib
 import http.client
 import os
 import signal
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from offsetzero.embedded import ports
+from offsetzero.embedded import ports, priority
 from offsetzero.embedded.process import Child, trim_log, wait_for
 from offsetzero.errors import ServerError
 from offsetzero.settings import PREFIX
@@ -52,8 +51,8 @@ class Process:
         log: the file of its log lines.
         hold: descriptors that stay open until it is gone.
         report: told what becomes of it.
-        gives_way: to the others, when all of them want to compute: on one machine, work that can wait must not be why
-            an upload is answered late.
+        gives_way: to the others, when all of them want to compute: on one machine, what works a queue off must not be
+            why an upload is answered late.
     """
 
     def __init__(
@@ -103,9 +102,8 @@ class Process:
             grace=_GRACE_SECONDS,
             hold=self._hold,
         )
-        if self._gives_way and hasattr(os, "setpriority"):
-            with contextlib.suppress(OSError):  # it has ended already, which is seen in a moment
-                os.setpriority(os.PRIO_PROCESS, self._child.pid, _NICE)
+        if self._gives_way:
+            priority.lower(self._child.pid, _NICE)
         self._started = time.monotonic()
         self._restart_at = None
         self._ready = False

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from offsetzero.embedded import accounts
+from offsetzero.embedded import accounts, priority
 from offsetzero.embedded.home import HomeLock
 from offsetzero.embedded.kafka import Kafka
 from offsetzero.embedded.postgres import Postgres
@@ -170,6 +170,22 @@ def test_a_child_that_ignores_its_stop_signal_is_killed_after_the_grace_time(tmp
     started = time.monotonic()
     assert child.stop() == 128 + signal.SIGKILL
     within(10, time.monotonic() - started, "its end")
+
+
+def test_a_child_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
+    """Between two sessions of Linux the niceness of their processes counts for nothing where sessions are groups."""
+    code = "import time; time.sleep(60)"
+    children = [Child(name, [sys.executable, "-c", code], log=tmp_path / name) for name in ("first", "second", "other")]
+    try:
+        for child in children[:2]:  # one is changed right after another
+            priority.lower(child.pid, 7)
+        nice = [os.getpriority(os.PRIO_PROCESS, child.pid) - os.nice(0) for child in children]
+        assert nice == [7, 7, 0]
+        assert [priority.autogroup(child.pid) for child in children] in ([7, 7, 0], [None] * 3)
+    finally:
+        for child in children:
+            child.kill()
+    priority.lower(children[0].pid, 7)  # has ended: nothing happens
 
 
 def test_a_childs_end_and_status_are_seen(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from running_up import addresses
 
+from offsetzero.embedded import priority
 from offsetzero.settings import Settings
 from support import wait_until
 
@@ -79,6 +80,16 @@ def processes_of(text: str, name: str = "") -> dict[int, str]:
     return found
 
 
+def assert_that_the_api_goes_first(home: Path) -> None:
+    """Within a session, and between sessions, where those are groups."""
+    for pid, line in processes_of(str(home), "-m offsetzero ").items():
+        if "guard.py" in line or " up " in line:
+            continue
+        nice = 0 if line.split()[3] == "api" else 10
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.nice(0) + nice), line
+        assert priority.autogroup(pid) in (nice, None), line
+
+
 def client(found: dict[str, Any]) -> httpx.Client:
     return httpx.Client(base_url=found["api"], headers={"Authorization": f"Bearer {found['api_key']}"})
 
@@ -131,6 +142,7 @@ def test_up_works_survives_a_restart_and_refuses_a_second_one(home: Path, up: St
         wait_until(lambda: usage(http) == wanted, 90, what=f"usage as in the database: {wanted}")
     for url in found["metrics"].values():
         assert "python_info" in httpx.get(url).text, url
+    assert_that_the_api_goes_first(home)
 
     (relay,) = (pid for pid, line in processes_of(str(home), "offsetzero relay").items() if "guard.py" not in line)
     os.kill(relay, signal.SIGKILL)  # it is started again
