@@ -32,6 +32,11 @@ INDEXES = {
     "ix_documents_tenant_id_id": "documents (tenant_id, id) WHERE deleted_at IS NULL",
     "ix_run_steps_deadline": "run_steps (deadline) WHERE deadline IS NOT NULL",
     "ix_embeddings_hash_tenant_id": "embeddings (hash, tenant_id)",
+    "ix_dead_letters_again": "dead_letters (group_name, event_id) WHERE redrive_no > 0",
+    "ix_dead_letters_group_name_fingerprint": "dead_letters (group_name, fingerprint text_pattern_ops)",
+    "ix_dead_letters_key": "dead_letters (key)",
+    "ix_idempotency_keys_run_id": "idempotency_keys (run_id) WHERE run_id IS NOT NULL",
+    "ix_webhook_deliveries_webhook_id_attempted_at": "webhook_deliveries (webhook_id, attempted_at)",
     "ix_runs_in_flight": "runs (tenant_id) WHERE finished_at IS NULL AND lane = 'normal'",
     "ix_outbox_waiting_of_key": "outbox (aggregateid, number) WHERE published_at IS NULL AND parked_at IS NULL",
 }

@@ -199,8 +199,9 @@ def test_members_go_on_while_an_index_is_made(empty_database: str, *, is_left: b
     """Also one that was left behind invalid by somebody who was interrupted while he made it."""
     upgrade(empty_database)
     with psycopg.connect(empty_database, autocommit=True) as connection, psycopg.connect(empty_database) as slow:
-        for name, columns in INDEXES.items():
+        for name in INDEXES:
             connection.execute(f"DROP INDEX {name}".encode())
+        for name, columns in INDEXES.items():
             _put(slow, name)
             slow.execute(f"LOCK TABLE {columns.split()[0]} IN ROW EXCLUSIVE MODE".encode())  # as who writes there
             if is_left:

@@ -19,12 +19,17 @@ def test_each_migration_follows_the_one_before() -> None:
     assert ScriptDirectory(str(VERSIONS.parent)).get_heads() == [numbers[-1]]
 
 
-@pytest.mark.parametrize("path", sorted(VERSIONS.glob("[0-9]*.py"))[25:], ids=lambda path: path.stem)
-def test_no_migration_reads_a_table_that_it_holds(path: Path) -> None:
-    """While an index of all runs is made by one, no run begins, goes on, or ends.
+AS_THEY_ARE = ("0002", "0016", "0019", "0023")
+"""Of keys and generations, of which there are few; and two that write the index, or the outbox, anew."""
 
-    Those up to 0025 are as they are: an index made by them is of a table that is small, or was new then.
-    """
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(VERSIONS.glob("[0-9]*.py")) if path.name[:4] not in AS_THEY_ARE],
+    ids=lambda p: p.stem,
+)
+def test_no_migration_reads_a_table_that_it_holds(path: Path) -> None:
+    """While an index of all runs is made by one, no run begins, goes on, or ends."""
     said = path.read_text().partition("def downgrade")[0].partition("DOWNGRADE =")[0]
     made = set(re.findall(r"CREATE TABLE (\w+)", said))
     held = {one[1] or one[2] for part in said.split(";") if (one := re.search(HOLDING, part, re.DOTALL))}

@@ -1,4 +1,7 @@
-"""An index of dead letters by their fingerprints, for what is chosen by the beginning of one."""
+"""An index of dead letters by their fingerprints, for what is chosen by the beginning of one.
+
+It is made by `offsetzero.store.migrate.INDEXES`: that table may be large.
+"""
 
 from alembic import op
 
@@ -10,10 +13,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute("UPDATE dead_letters SET fingerprint = left(fingerprint, 64) WHERE length(fingerprint) > 64")
-    op.execute(
-        "CREATE INDEX ix_dead_letters_group_name_fingerprint ON dead_letters (group_name, fingerprint text_pattern_ops)"
-    )
 
 
 def downgrade() -> None:
-    op.drop_index("ix_dead_letters_group_name_fingerprint", "dead_letters")
+    op.execute("DROP INDEX IF EXISTS ix_dead_letters_group_name_fingerprint")

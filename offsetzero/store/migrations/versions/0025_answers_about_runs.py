@@ -1,4 +1,7 @@
-"""Kept answers that show a run, and with it the name of its document: found when that is erased."""
+"""Kept answers that show a run, and with it the name of its document: found when that is erased.
+
+The index for that is made by `offsetzero.store.migrate.INDEXES`: the table has the answers of a day.
+"""
 
 from alembic import op
 
@@ -9,10 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute(
-        "ALTER TABLE idempotency_keys ADD COLUMN run_id uuid;"
-        " CREATE INDEX ix_idempotency_keys_run_id ON idempotency_keys (run_id) WHERE run_id IS NOT NULL"
-    )
+    op.execute("ALTER TABLE idempotency_keys ADD COLUMN run_id uuid")
 
 
 def downgrade() -> None:
