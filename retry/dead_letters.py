@@ -90,7 +90,7 @@ class LetterReader:
     def count_whole(self, group: str, places: Iterable[tuple[int, int]], edited: Collection[tuple[int, int]]) -> int:
         """How many of the dead letters at places have an event to send (see `DeadLetter.is_whole`).
 
-        However many they are: none is kept, and only pointers are looked at more closely.
+        None is kept, and only pointers are looked at more closely.
 
         Args:
             group: the group's name.

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PACE = re.compile(r"( --rate \S+)?( --canary \d+ --stop-above \S+( --canary-seconds \S+)?)?$")
 """In the words of an action, the options of its redrive that say how it is sent."""
+AT_ONCE = 20_000
+"""Places of dead letters that are kept in memory."""
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what it would be done to.")]
 
 
@@ -155,16 +157,16 @@ def count_whole(desk: "Desk", group: str, wanted: "Filter") -> None:
     """Say how many a redrive would send: those that the log has, with their payload."""
     from offsetzero.cli import dlq_desk
     from offsetzero.retry.dead_letters import LetterReader
-    from offsetzero.store.dead_letter_pages import offsets
-    from offsetzero.store.script import run
+    from offsetzero.store import dead_letter_pages
 
-    found = run(desk.connection, offsets(wanted))
-    places = [(partition, offset) for partition, (meant, _) in found.items() for offset in meant]
-    edited = {(partition, offset) for partition, (_, touched) in found.items() for offset in touched}
+    meant = whole = 0
     with LetterReader(desk.config) as reader:
-        whole = reader.count_whole(group, places, edited)
+        for page in dead_letter_pages.places(desk.connection, wanted, AT_ONCE):
+            meant += len(page)
+            touched = {(partition, offset) for partition, offset, edited in page if edited}
+            whole += reader.count_whole(group, [one[:2] for one in page], touched)
     print(f"{dlq_desk.letters(whole)} of {group} would be redriven.")
-    if lost := len(places) - whole:
+    if lost := meant - whole:
         print(f"{lost:,} would stay open: the log, or their source, does not have them any more.", file=sys.stderr)
     tell_unfinished(desk, group)
 

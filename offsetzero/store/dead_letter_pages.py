@@ -26,20 +26,29 @@ def pages(connection: Connection, which: Filter, size: int) -> Iterator[list[Kno
         after = (last.failed_at, last.group_name, last.partition, last.place, last.topic_id)
 
 
-def offsets(which: Filter) -> Script[dict[int, tuple[list[int], list[int]]]]:
-    """The offsets of those that are meant, by partition, and of these the offsets of those that operators have edited.
+def places(connection: Connection, which: Filter, size: int) -> Iterator[list[tuple[int, int, bool]]]:
+    """Where those that are meant are: partition, offset, and whether operators have edited it; in pages, as `pages`.
 
     Args:
+        connection: in autocommit mode.
         which: dead letters of one topic (see `redrive_plan.sendable`).
+        size: of a page.
     """
+    after = -1, -1
+    while page := run(connection, _places(which, after, size)):
+        yield page
+        after = page[-1][:2]
+
+
+def _places(which: Filter, after: tuple[int, int], size: int) -> Script[list[tuple[int, int, bool]]]:
     where, parameters = which.where()
     rows = yield (
-        "SELECT l.partition, array_agg(l.place), coalesce(array_agg(l.place) FILTER (WHERE EXISTS ("  # noqa: S608
-        "SELECT FROM dead_letter_edits e WHERE e.topic_id = l.topic_id AND e.partition = l.partition "
-        f"AND e.place = l.place)), '{{}}'){FROM} WHERE {where} GROUP BY l.partition",
-        tuple(parameters),
+        "SELECT l.partition, l.place, EXISTS (SELECT FROM dead_letter_edits e WHERE e.topic_id = l.topic_id"  # noqa: S608
+        f" AND e.partition = l.partition AND e.place = l.place){FROM} WHERE {where}"
+        " AND (l.partition, l.place) > (%s, %s) ORDER BY l.partition, l.place LIMIT %s",
+        (*parameters, *after, size),
     )
-    return {partition: (places, edited) for partition, places, edited in rows}
+    return [(partition, place, edited) for partition, place, edited in rows]
 
 
 def _page(which: Filter, after: tuple[Any, ...] | None, size: int) -> Script[list[Known]]:

@@ -19,6 +19,7 @@ from kafka.conftest import uploaded
 from kafka.letters import Letter
 from kafka.test_ledger import delete_topic
 
+from offsetzero.cli import dlq_actions
 from offsetzero.clock import SYSTEM
 from offsetzero.generation import Generation
 from offsetzero.retry.dead_letters import LetterReader
@@ -395,6 +396,18 @@ def test_a_discarded_letter_is_never_sent(settings: Settings, offsetzero: Comman
     offsetzero("dlq", "redrive", "audit", "--all", "--why", "again")
     assert letters.origins(letters.redriven(settings, "audit")) == [(0, 0), (0, 2)]
     assert statuses(offsetzero, "audit") == {"0/0": "redriven", "0/1": "discarded", "0/2": "redriven"}
+
+
+def test_a_dry_run_counts_a_page_at_a_time(
+    settings: Settings, offsetzero: CommandsHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million dead letters not even the places are in memory at once."""
+    monkeypatch.setattr(dlq_actions, "AT_ONCE", 2)
+    meant = [Letter(offset, partition) for offset in range(3) for partition in range(2)]
+    letters.write(settings, "audit", [Letter(0, pointer=True), *meant])
+    counted = offsetzero("dlq", "redrive", "audit", "--all", "--dry-run")
+    assert counted.stdout == "6 dead letters of audit would be redriven.\n"
+    assert counted.stderr.startswith("1 would stay open")
 
 
 def test_statuses_follow_from_the_topics_and_the_audit_alone(
