@@ -103,8 +103,7 @@ class ClusterFacts:
             TopicError: the cluster refuses, or does not answer.
             psycopg.Error, PoolTimeout: the database does.
         """
-        known, held = self._recorded(), self._held({number for _, number in places})
-        opened = self._forced()
+        known = self._recorded()
         with self._cluster() as admin:
             topics = offsets.describe(admin, self._names, self._topics, timeout=KAFKA_SECONDS)
             every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
@@ -116,6 +115,9 @@ class ClusterFacts:
                 offsets.ends(admin, self._names, wanted, spec, timeout=KAFKA_SECONDS)
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
             )
+        # After the offsets, for who moves them, or commits one, has written these before: a partition that is read from
+        # where a forced replay begins is read with what was opened for it, and behind a dead letter with its hold.
+        opened, held = self._forced(), self._held({number for _, number in places})
         facts = {place: Facts(None) for place in places}
         for place in wanted:
             known_at, topic_id = committed.get(place), topics[place[0]].id

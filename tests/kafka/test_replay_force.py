@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -23,6 +23,7 @@ from offsetzero.clock import SYSTEM
 from offsetzero.consumers import registry
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.groups import notifier
+from offsetzero.consumers.reading.facts import ClusterFacts
 from offsetzero.errors import TopicError
 from offsetzero.history import archive
 from offsetzero.producers.log import LogProducer
@@ -32,8 +33,11 @@ from offsetzero.schemas import cloudevents
 from offsetzero.schemas.metadata import Metadata
 from offsetzero.settings import Settings
 from offsetzero.store import webhooks
+from offsetzero.store.database import pool
 from offsetzero.store.script import run
+from offsetzero.store.starts import Place
 from offsetzero.topics.names import Names
+from offsetzero.topics.offsets import Committed
 from support import wait_until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -103,6 +107,33 @@ def opened(database: psycopg.Connection) -> Sequence[tuple[Any, ...]]:
     return database.execute(
         "SELECT generation, first_offset, end_offset FROM forced_spans WHERE group_name = 'audit' ORDER BY 1"
     ).fetchall()
+
+
+def test_a_partition_is_read_from_where_a_forced_replay_begins_with_what_was_opened_for_it(
+    settings: Settings,
+    here: CommandsHere,
+    running: Running,
+    database: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever finds out the new offsets knows of the generation, too, or all of it would be duplicates."""
+    put(settings, *"abc")
+    with running(AUDIT):
+        reaches(settings, 3)
+    ask = ClusterFacts._committed
+
+    def overtaken(facts: ClusterFacts, places: Iterable[Place]) -> Mapping[Place, Committed]:
+        if not opened(database):
+            here("replay", "audit", "--from", "1", *PLACE, "--force", *WHY)
+        return ask(facts, places)
+
+    monkeypatch.setattr(ClusterFacts, "_committed", overtaken)
+    with pool(settings, 1) as connections:
+        facts = ClusterFacts(settings, "audit", ["documents"], [], connections).read([("documents", 0)])
+    found = facts["documents", 0]
+    assert found.committed == 1
+    assert found.forced is not None
+    assert [(one.first, one.end) for one in found.forced.spans] == [(1, 3)]
 
 
 def test_a_stopped_group_does_again_what_is_chosen_each_time_and_nothing_else_is_done_twice(
