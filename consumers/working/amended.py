@@ -19,7 +19,7 @@ class Amended:
     def __init__(self, group: str) -> None:
         self._group = group
         self._mark: object = None
-        self.events: Amendments = {}
+        self.events: Amendments = amendments.NONE
         """As of the last look; never changed, but replaced."""
 
     def look(self, connection: psycopg.Connection[Any]) -> None:

@@ -255,10 +255,10 @@ class CallReader:
             amendments = record.owned.forced.amendments
         if amendments and glance is not None and (one := call.identity).redrive_no == 0:
             # One that was sent again carries its own.
-            if (amended := amendments.get((one.source, one.event_id), b"")) is None:
+            if amendments.has_discarded(one.source, one.event_id):
                 call.label, call.failure = glance.type, Discard("by-operator", "an operator has discarded the event")
                 return call
-            if amended:
+            if (amended := amendments.edit_of(one.source, one.event_id)) is not None:
                 glance = cloudevents.glance_at(amended, record.header_names, record.header_values)
         if hop is not None and hop.discard:
             call.label = glance.type if glance is not None else TOMBSTONE

@@ -7,7 +7,7 @@ in a retry topic is handled once, in the generation of the record that it was ma
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from offsetzero.store import amendments, generations
 from offsetzero.store.amendments import Amendments
@@ -59,7 +59,7 @@ class Forced:
     """
 
     spans: Sequence[ForcedSpan]
-    amendments: Amendments = field(default_factory=dict)
+    amendments: Amendments = amendments.NONE
 
     def generation_of(
         self, topic_id: str, partition: int, offset: int, key: bytes | None, event_type: str | None

@@ -52,6 +52,7 @@ _STANDING = (
     " FROM group_generations g JOIN group_pointers p USING (group_name)"
     " WHERE g.group_name = %s AND g.generation = %s AND g.dropped_at IS NULL"
 )
+EVER = "SELECT generation FROM group_generations WHERE group_name = %s"
 _READ = (
     "SELECT generation, set_config('search_path',"
     " quote_ident(group_name || '_g' || generation) || ', ' || current_setting('search_path'), true),"
@@ -131,6 +132,12 @@ def numbers(group: str) -> Script[list[int]]:
         (group,),
     )
     return [int(row[0]) for row in rows]
+
+
+def names(group: str) -> Script[list[str]]:
+    """What Kafka knows all generations by that there have ever been, and with that their dead letters."""
+    rows = yield EVER, (group,)
+    return [Generation(group, number).name for number in sorted({1, *(int(row[0]) for row in rows)})]
 
 
 def add(generation: Generation) -> Script[None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from offsetzero.generation import Generation
-from offsetzero.store.amendments import OF_GROUP
+from offsetzero.store import generations
 from offsetzero.store.script import Script
 
 WAITING = "waiting"
@@ -79,13 +79,13 @@ _FAILED = (
 )
 # By the event's first outcome: one that was redriven carries its edit. Of a discard only `discarded` is right.
 _DECIDED = (
-    "SELECT min(d.key), n.source, n.event_id, count(*) OVER () FROM dead_letters d"  # noqa: S608
+    "SELECT min(d.key), n.source, n.event_id, count(*) OVER () FROM dead_letters d"
     " JOIN (SELECT topic_id, partition, place, action_id FROM dead_letter_edits UNION ALL"
     " SELECT topic_id, partition, place, action_id FROM dead_letter_decisions) w USING (topic_id, partition, place)"
     " JOIN dead_letter_actions a ON a.id = w.action_id AND a.kind <> 'redrive'"
     " JOIN processed_events n ON n.group_name = %s AND n.generation = %s AND n.source = d.source"
     " AND n.event_id = d.event_id AND n.redrive_no = 0 AND n.outcome = 'applied'"
-    f" WHERE ({OF_GROUP}) AND (a.kind = 'discard' OR n.at < a.at)"
+    " WHERE d.group_name = ANY (%s) AND (a.kind = 'discard' OR n.at < a.at)"
     " GROUP BY n.source, n.event_id ORDER BY 1, 2, 3 LIMIT %s"
 )
 
@@ -128,7 +128,7 @@ def find(old: Generation, new: Generation, most: int) -> Script[Losses]:
     of_old, of_new = (old.group, old.number), (new.group, new.number)
     waits = yield _WAITING, (*of_new, *of_new, *of_old, most)
     failed = yield _FAILED, (*of_new, old.number, most)
-    decided = yield _DECIDED, (*of_new, new.group, new.group, most)
+    decided = yield _DECIDED, (*of_new, (yield from generations.names(new.group)), most)
     events = [Lost(row[0], row[1], row[2], WAITING) for row in waits]
     events += [Lost(None, row[0], row[1], row[2]) for row in failed]
     events += [Lost(row[0], row[1], row[2], DECIDED) for row in decided]

@@ -81,7 +81,6 @@ def write(settings: Settings, group: str, letters: Sequence[Letter], partitions:
 
 def discard(database: psycopg.Connection[Any], group: str, source: str, event_id: UUID) -> None:
     """What `offsetzero dlq discard` writes, of a dead letter that the ledger has."""
-    action = uuid4()
     with database.transaction():
         database.execute(
             "INSERT INTO dead_letters (topic_id, partition, place, group_name, failed_at, source, event_id, redrive_no,"
@@ -90,8 +89,14 @@ def discard(database: psycopg.Connection[Any], group: str, source: str, event_id
             " 0, 0)",
             (group, source, str(event_id)),
         )
-        run(database, dead_letter_actions.begin(action, Kind.DISCARD, group, "a test", "a test", "one"))
-        run(database, dead_letter_actions.decide(action, Filter(groups=[group])))
+        discard_all(database, group)
+
+
+def discard_all(database: psycopg.Connection[Any], group: str) -> None:
+    """The same, of all dead letters of a group that the ledger has."""
+    action = uuid4()
+    run(database, dead_letter_actions.begin(action, Kind.DISCARD, group, "a test", "a test", "one"))
+    run(database, dead_letter_actions.decide(action, Filter(groups=[group])))
 
 
 def redriven(settings: Settings, group: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 
-from offsetzero.store import amendments, crash_marks, forced, holds, processed, starts
+from offsetzero.store import amendments, crash_marks, forced, generations, holds, processed, starts
 from simulation.baton import Process
 from simulation.database import Transaction
 from simulation.faults import Answer
@@ -83,7 +83,7 @@ class SimConnection(psycopg.Connection[Any]):
             self._baton.say(f"claims {' '.join(one[1] for one in new) or 'nothing'} as {outcome}")
         elif text == forced._SELECT:
             rows = [astuple(span) for span in self._database.forced]
-        elif text in (amendments._EDITED, amendments._DISCARDED):
+        elif text in (generations.EVER, amendments._EDITED, amendments._DISCARDED):
             pass  # what operators decide is in what they send
         elif text in (starts._SELECT, starts._INSERT + starts._KEEP, starts._CONFIRM, starts._ENTER):
             rows = self._database.starts.answer(text, parameters)
