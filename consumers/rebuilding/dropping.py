@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import psycopg
 from confluent_kafka import KafkaError, KafkaException
 
+from offsetzero.clock import SYSTEM
 from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
@@ -17,7 +18,8 @@ from offsetzero.topics.catalogue import DLQ, REDRIVE
 from offsetzero.topics.names import Names
 
 AT_ONCE = 20_000
-"""Outcomes that are deleted in one transaction."""
+"""Rows that are deleted in one transaction."""
+TELL_SECONDS = 5.0
 LOCK_SECONDS = 2.0  # for the transactions of the group: those that come later wait meanwhile
 PAUSE_SECONDS = 10.0
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
@@ -57,9 +59,17 @@ def drop(
         generation = Generation(group, number)
         with connection.transaction():
             run(connection, drops.clear(generation))
-        while run(connection, drops.forget(generation, AT_ONCE)):
-            pass
+        _forget(connection, generation, tell)
         clear(settings, generation, tiers)
+
+
+def _forget(connection: psycopg.Connection, generation: Generation, tell: Callable[[str], None]) -> None:
+    gone, told_at = 0, SYSTEM.monotonic()
+    while count := run(connection, drops.forget(generation, AT_ONCE)):
+        gone += count
+        if SYSTEM.monotonic() - told_at >= TELL_SECONDS:
+            told_at = SYSTEM.monotonic()
+            tell(f"Generation {generation.number}: {gone:,} rows are deleted; interrupted, the same command goes on")
 
 
 def _end(connection: psycopg.Connection, generation: Generation, tell: Callable[[str], None]) -> bool:

@@ -33,7 +33,9 @@ from offsetzero.store.script import run
 from offsetzero.store.switches import Switch
 
 FREEZE_SECONDS = 30.0
-"""How long the generation that is read changes nothing, at most."""
+"""How long the generation that is read changes nothing, at most; unless somebody says otherwise."""
+_RETRIES_SHARE = 2 / 3
+"""Of that time, for what waits in retry topics: the rest is for getting behind the log, and for comparing."""
 _LOOK_SECONDS = 0.1
 
 
@@ -67,9 +69,10 @@ class WouldLose(RebuildRefused):
         count: events that are in the generation that is read, and not in the other one.
         events: the first of them.
         due_ms: when the last of them is to be tried again, since 1970; None when time alone does not bring them all.
+        stood_still: whether the one that is read stood still until this was found.
     """
 
-    def __init__(self, wanted: Wanted, found: Losses) -> None:
+    def __init__(self, wanted: Wanted, found: Losses, *, stood_still: bool) -> None:
         count = "1 event is" if found.count == 1 else f"{found.count:,} events are"
         super().__init__(
             f"group {wanted.old.group}: {count} in generation {wanted.old.number} and not in generation"
@@ -78,6 +81,7 @@ class WouldLose(RebuildRefused):
         self.count = found.count
         self.events: Sequence[Lost] = found.events
         self.due_ms = found.due_ms
+        self.stood_still = stood_still
 
 
 class TooFarBehind(RebuildRefused):
@@ -90,6 +94,8 @@ def switch(
     connection: psycopg.Connection,
     wanted: Wanted,
     seconds: float = FREEZE_SECONDS,
+    *,
+    retries: bool = False,
 ) -> Switch:
     """Move the pointer.
 
@@ -98,6 +104,7 @@ def switch(
         connection: to the database; in autocommit.
         wanted: which switch.
         seconds: how long the generation that is read may be frozen.
+        retries: whether it may be so while events wait in retry topics that are due within two thirds of that time.
 
     Returns:
         What was written into the audit.
@@ -110,24 +117,37 @@ def switch(
         psycopg.Error: the database does.
     """
     try:
-        return _switch(settings, connection, wanted, seconds)
+        return _switch(settings, connection, wanted, seconds, patience(seconds) if retries else 0.0)
     except WouldLose as error:
         error.events = comparing.with_keys(settings, wanted.new, error.events)  # nothing stands still any more
         raise
 
 
-def _switch(settings: Settings, connection: psycopg.Connection, wanted: Wanted, seconds: float) -> Switch:
+def patience(seconds: float) -> float:
+    """For how long of a freeze of so many seconds what waits for a retry is waited for."""
+    return seconds * _RETRIES_SHARE
+
+
+def _switch(
+    settings: Settings, connection: psycopg.Connection, wanted: Wanted, seconds: float, retries: float
+) -> Switch:
     comparison = Comparison(settings, connection, wanted.old, wanted.new, wanted.tiers)
-    _refuse(wanted, comparison.look())  # before anything stands still: it may take long
+    lost = comparison.look()  # before anything stands still: it may take long
+    if not _comes_by_itself(lost, retries):
+        _refuse(wanted, lost, stood_still=False)
     _freeze(connection, wanted, seconds)
     deadline = SYSTEM.monotonic() + seconds
+    retried_by = SYSTEM.monotonic() + retries
     try:
         _await_end(settings, connection, wanted, deadline)
         try:
             lost = comparison.look(deadline - SYSTEM.monotonic())
+            while not wanted.accept and _comes_by_itself(lost, retried_by - SYSTEM.monotonic()):
+                time.sleep(_LOOK_SECONDS)
+                lost = comparison.look(deadline - SYSTEM.monotonic())
         except TooSlow as error:
             raise TooFarBehind(str(error)) from error
-        _refuse(wanted, lost)
+        _refuse(wanted, lost, stood_still=True)
         return _move(connection, wanted, lost.count, deadline)
     finally:
         # By then the pointer may have moved, which has done it; or the connection is gone, and it ends by itself.
@@ -135,9 +155,14 @@ def _switch(settings: Settings, connection: psycopg.Connection, wanted: Wanted, 
             run(connection, generations.thaw(wanted.old.group))
 
 
-def _refuse(wanted: Wanted, lost: Losses) -> None:
+def _comes_by_itself(lost: Losses, seconds: float) -> bool:
+    """Whether all that would be lost waits for a retry, and is tried again within so many seconds."""
+    return lost.due_ms is not None and max(lost.due_ms, SYSTEM.now_ms()) < SYSTEM.now_ms() + seconds * 1000
+
+
+def _refuse(wanted: Wanted, lost: Losses, *, stood_still: bool) -> None:
     if lost.count and not wanted.accept:
-        raise WouldLose(wanted, lost)
+        raise WouldLose(wanted, lost, stood_still=stood_still)
 
 
 @contextmanager

@@ -43,6 +43,17 @@ def rebuild(
         bool, typer.Option("--prune", help="Drop those that were read before, and all that is theirs.")
     ] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Drop the one that was begun and was never read.")] = False,
+    stand_still: Annotated[
+        float,
+        typer.Option(
+            "--stand-still",
+            metavar="SECONDS",
+            min=1,
+            max=600,
+            help="How long the one that is read may change nothing for the switch; two thirds of it may be spent on"
+            " waiting for retries.",
+        ),
+    ] = 30.0,
     until: Annotated[
         str | None,
         typer.Option("--until", help="Only make what it was at this time, to be looked at: an ISO time, or -2h."),
@@ -106,7 +117,8 @@ def rebuild(
         elif prune or abandon:
             _drop(config, one, called, abandoned=abandon, yes=yes)
         else:
-            _make(config, one, _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who)), yes=yes)
+            wish = _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who), stand_still)
+            _make(config, one, wish, yes=yes)
     except KeyboardInterrupt:
         _say("Interrupted. The same command goes on where it was; --abandon drops what was never read.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -122,10 +134,11 @@ class _Wish:
     back: bool
     why: str
     who: str
+    stand_still: float
 
 
 def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
-    from offsetzero.cli import rebuild_archive
+    from offsetzero.cli import rebuild_archive, rebuild_switch
     from offsetzero.cli.rebuild_members import Members
     from offsetzero.cli.rebuild_progress import processes, progress
     from offsetzero.consumers.rebuilding import indexing
@@ -153,8 +166,9 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
                     " goes on from there, and has it read."
                 )
                 return
-            one.switch(plan, generation, members, wish.who, wish.why, accept=wish.accept)
-            one.hand_over(old, members)
+            asked = rebuild_switch.Wish(wish.who, wish.why, wish.accept, wish.stand_still)
+            rebuild_switch.switch(one, plan, generation, members, asked)
+            rebuild_switch.hand_over(one, old, members)
             if indexing.differs(config, one.group, plan.read):
                 _say(f"Members that have the settings of before end with an error: start {one.name} with the new ones.")
     except WouldLose as error:
@@ -204,6 +218,12 @@ def _list(error: "WouldLose") -> None:
         print(event)
     if (more := error.count - MAX_LISTED) > 0:
         print(f"… and {more:,} more")
+    if error.due_ms is not None:
+        _say(
+            f"{error}. They only wait for a retry, and it does not help to wait while others come to wait: with a"
+            " longer --stand-still none do; or go on without them, until they are done, with --accept."
+        )
+        return
     _say(f"{error}. Mend and redrive them there, and give the same command again; or go on without them with --accept.")
 
 

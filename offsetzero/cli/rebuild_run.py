@@ -1,4 +1,4 @@
-"""What `offsetzero rebuild` does: plans, fills a generation with processes of its own, and switches."""
+"""What `offsetzero rebuild` does before the switch: plans, and fills a generation with processes of its own."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,9 @@ from offsetzero.cli.catching_up import Pace, Sight
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.group import ConsumerGroup
-from offsetzero.consumers.rebuilding import beginning, indexing, switching
+from offsetzero.consumers.rebuilding import beginning, indexing
 from offsetzero.consumers.rebuilding.alone import Alone
 from offsetzero.consumers.rebuilding.reach import Reach, look
-from offsetzero.consumers.rebuilding.switching import TooFarBehind, Wanted, WouldLose
 from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.history import missing
@@ -23,15 +22,10 @@ from offsetzero.store.availability import is_away
 from offsetzero.store.database import Connection, session
 from offsetzero.store.generations import Known
 from offsetzero.store.script import run
-from offsetzero.topics import lag
 
 LOOK_SECONDS = 0.5
 NEAR_SECONDS = 1.0  # of reading that may be left when a switch is tried
 AWAY_SECONDS = 300.0  # for the database, or the cluster, to come back
-MOVE_SECONDS = 30.0  # for the group's own members to move over
-MAX_PAUSE_SECONDS = 60.0  # between tries to switch
-WAIT_SECONDS = 900.0  # for events that wait in retry topics: longer than the tiers that a group has by default take
-WAIT_LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +59,9 @@ class Rebuild:
 
     def __init__(self, settings: Settings, group: ConsumerGroup, name: str, say: Callable[[str], None]) -> None:
         self.group = group
-        self._settings = settings
+        self.settings = settings
         self.name = name
-        self._say = say
+        self.say = say
         self.topics = group.topics()
         self.tiers = [tier.name for tier in group.policy(settings).tiers]
         self.alone = Alone(settings, group.name, say)
@@ -103,12 +97,12 @@ class Rebuild:
         else:
             target = beginning.unfinished(found)
         number = target.number if target is not None else 0
-        reach = look(self._settings, self.connection, Generation(self.group.name, number), self.topics)
+        reach = look(self.settings, self.connection, Generation(self.group.name, number), self.topics)
         return Plan(read, target, back, reach, self.unseen() if target is None else [])
 
     def unseen(self) -> list[str]:
         """What one that begins now will not see, in sentences."""
-        found = missing.from_zero(self._settings, self.topics)
+        found = missing.from_zero(self.settings, self.topics)
         return [f"{'It will not see all' if one.missing else 'Read from the archive first'}: {one}." for one in found]
 
     def begin(self, plan: Plan) -> Generation:
@@ -120,7 +114,7 @@ class Rebuild:
                 is not what the settings say.
         """
         if plan.target is not None:
-            indexing.refuse_another(self._settings, self.group, plan.target)
+            indexing.refuse_another(self.settings, self.group, plan.target)
         self.alone.begin()
         now = self.plan(back=plan.back)
         if (now.read, now.target) != (plan.read, plan.target):
@@ -130,7 +124,7 @@ class Rebuild:
             )
         if plan.target is not None:
             return Generation(self.group.name, plan.target.number)
-        return beginning.begin(self._settings, self.connection, self.group, self.tiers)
+        return beginning.begin(self.settings, self.connection, self.group, self.tiers)
 
     def fill(
         self, generation: Generation, members: Members, shown: Callable[[Sight, int], None], *, whole: bool
@@ -159,88 +153,20 @@ class Rebuild:
             if reach.lacks(wanted) == 0 or (not whole and reach.left <= NEAR_SECONDS * (sight.rate or 0.0)):
                 return
 
-    def switch(self, plan: Plan, generation: Generation, members: Members, who: str, why: str, *, accept: bool) -> None:
-        """Have a generation read; tried until it succeeds.
-
-        Raises:
-            WouldLose: readers would go backwards, and to wait does not help, or has not helped.
-            ServerError, TopicError, psycopg.Error: as `fill`.
-        """
-        old = Generation(self.group.name, plan.read.number)
-        wanted = Wanted(old, generation, self.topics, self.tiers, who, why, accept)
-        pause, is_unclear, patient_until = 1.0, False, SYSTEM.monotonic() + WAIT_SECONDS
-        while True:
-            members.check()
-            begun = SYSTEM.monotonic()
-            try:
-                if is_unclear and run(self.connection, generations.active(self.group.name)) == generation.number:
-                    self._say(f"Generation {generation.number} of {self.group.name} is read now.")
-                    return
-                made = switching.switch(self._settings, self.connection, wanted)
-            except WouldLose as error:
-                if (due := _due_in(error)) is None or SYSTEM.monotonic() + due > patient_until:
-                    raise
-                self._await_retries(error, members, due, patient_until)
-                continue
-            except TooFarBehind as error:
-                self._say(f"{error}; tried again in {pause:.0f} s")
-            except (psycopg.Error, TopicError) as error:
-                if isinstance(error, psycopg.Error) and not is_away(error):
-                    raise
-                self._say(f"{str(error).strip()}; tried again in {pause:.0f} s")
-                is_unclear = True  # the pointer may have moved, and the answer be lost
-                self.alone.mend()
-            else:
-                accepted = f", {made.accepted:,} events are missing in it" if made.accepted else ""
-                self._say(
-                    f"Generation {generation.number} of {self.group.name} is read now{accepted}; generation"
-                    f" {old.number} stood still for {SYSTEM.monotonic() - begun:.1f} s at most."
-                )
-                return
-            time.sleep(pause)
-            pause = min(pause * 2, MAX_PAUSE_SECONDS)
-
-    def _await_retries(self, found: WouldLose, members: Members, due: float, until: float) -> None:
-        count = "1 event waits" if found.count == 1 else f"{found.count:,} events wait"
-        left = until - SYSTEM.monotonic()
-        then = f"due in {due:,.0f} s" if due > 0 else "due now, or behind others of their keys"
-        self._say(f"{count} in retry topics, {then}; the new generation goes on, for {left:,.0f} s at most")
-        end = SYSTEM.monotonic() + min(max(due, 1.0), WAIT_LOOK_SECONDS)
-        while SYSTEM.monotonic() < end:
-            members.check()
-            time.sleep(LOOK_SECONDS)
-
     def is_read(self, generation: Generation) -> bool:
         """Whether readers have it, asked anew: whatever the own connection was interrupted in."""
         try:
-            with session(self._settings, "offsetzero rebuild") as connection:
+            with session(self.settings, "offsetzero rebuild") as connection:
                 return run(connection, generations.active(self.group.name)) == generation.number
         except psycopg.Error:
             return False
-
-    def hand_over(self, old: Generation, members: Members) -> None:
-        """Wait until the group's own members work for the generation that is read, when it has any."""
-        deadline = SYSTEM.monotonic() + MOVE_SECONDS
-        if not lag.group_state(self._settings, old.name).members:
-            self._say(f"The group has no members of its own: start them with `offsetzero groups run {self.name}`.")
-            return
-        while lag.group_state(self._settings, old.name).members:
-            members.check()
-            if SYSTEM.monotonic() > deadline:
-                self._say(
-                    f"Members still work for generation {old.number} after {MOVE_SECONDS:.0f} s: start them anew,"
-                    f" without --generation; nobody else writes what is read now."
-                )
-                return
-            time.sleep(LOOK_SECONDS)
-        self._say("The group's members have moved over.")
 
     def _looks(self, generation: Generation, members: Members) -> Iterator[Reach]:
         away_since: float | None = None
         while True:
             members.check()
             try:
-                yield look(self._settings, self.connection, generation, self.topics)
+                yield look(self.settings, self.connection, generation, self.topics)
                 away_since = None
             except (psycopg.Error, TopicError) as error:
                 now = SYSTEM.monotonic()
@@ -249,8 +175,3 @@ class Rebuild:
                     raise
                 self.alone.mend()
             time.sleep(LOOK_SECONDS)
-
-
-def _due_in(found: WouldLose) -> float | None:
-    """Seconds until all that would be lost has been tried again; None when to wait does not help."""
-    return None if found.due_ms is None else max(0.0, (found.due_ms - SYSTEM.now_ms()) / 1000)

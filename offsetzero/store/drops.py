@@ -8,7 +8,7 @@ from offsetzero.store.script import Script
 def drop(generation: Generation, seconds: float) -> Script[bool]:
     """Have a generation that is not read exist no more; in a transaction, which waits for those who read it.
 
-    `clear` takes out what it had, in another one: for that tables are locked, and meanwhile nobody else is to wait.
+    `clear` and `forget` take out what it had, in others: tables are locked for that, and much may have to be deleted.
 
     Args:
         generation: that is dropped.
@@ -31,16 +31,9 @@ def drop(generation: Generation, seconds: float) -> Script[bool]:
 
 
 def clear(generation: Generation) -> Script[None]:
-    """Take out the tables and rows of a generation that was dropped; in a transaction. May be repeated.
-
-    What remains are its outcomes: those that are not silent tell which effects there have been; the others may be
-    taken out with `forget`.
-    """
-    key = generation.group, generation.number
+    """Take out the tables of a generation that was dropped; in a transaction. May be repeated."""
     quoted = yield "SELECT quote_ident(%s)", (generation.schema,)
     yield f"DROP SCHEMA IF EXISTS {quoted[0][0]} CASCADE", ()
-    for table in ("group_positions", "withheld_effects", "holds", "crash_marks"):
-        yield f"DELETE FROM {table} WHERE group_name = %s AND generation = %s", key  # noqa: S608 - named above
     yield "DELETE FROM group_starts WHERE group_name = %s", (generation.name,)
 
 
@@ -53,11 +46,30 @@ def dropped(group: str) -> Script[list[int]]:
     return [int(row[0]) for row in rows]
 
 
-def forget(generation: Generation, most: int) -> Script[bool]:
-    """Take out the first silent outcomes of a generation that was dropped, so many; whether there may be more."""
-    rows = yield (
-        "WITH gone AS (DELETE FROM processed_events WHERE ctid = ANY (ARRAY(SELECT ctid FROM processed_events"
-        " WHERE group_name = %s AND generation = %s AND silent LIMIT %s)) RETURNING 1) SELECT count(*) FROM gone",
-        (generation.group, generation.number, most),
-    )
-    return int(rows[0][0]) == most
+_ROWS = {
+    "withheld_effects": "",
+    "holds": "",
+    "crash_marks": "",
+    "group_positions": "",
+    "processed_events": " AND silent",
+}
+"""What a generation has in tables of all. Outcomes that are not silent remain: they tell which effects there were."""
+
+
+def forget(generation: Generation, most: int) -> Script[int]:
+    """Take out rows of a generation that was dropped, so many of one table at most; may be interrupted and repeated.
+
+    Nobody waits for it: nobody else looks at these rows any more, and each call is a short transaction.
+
+    Returns:
+        How many; 0 when there are no more.
+    """
+    for table, besides in _ROWS.items():
+        rows = yield (
+            f"WITH gone AS (DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table}"  # noqa: S608 - named above
+            f" WHERE group_name = %s AND generation = %s{besides} LIMIT %s)) RETURNING 1) SELECT count(*) FROM gone",
+            (generation.group, generation.number, most),
+        )
+        if count := int(rows[0][0]):
+            return count
+    return 0

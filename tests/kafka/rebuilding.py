@@ -56,15 +56,12 @@ def note(event, ctx):
 REBUILD = ("rebuild", "mine:names", "--why", "a test", "--yes")
 
 # Runs commands one after the other, each in a fork of a process that has all imported: `offsetzero …`, with a function
-# that ends it. Readers do not have to wait for half a minute then, until what is frozen goes on by itself.
+# that ends it.
 KILLED = """
 import importlib, json, os, signal, sys, threading
-from functools import partial
-from offsetzero.cli import rebuild_until
+from offsetzero.cli import rebuild_switch, rebuild_until
 from offsetzero.cli.app import main
-from offsetzero.consumers.rebuilding import switching
 
-switching.switch = partial(switching.switch, seconds=2.0)
 assert threading.active_count() == 1
 for line in sys.stdin:
     path, *arguments = json.loads(line)

@@ -4,7 +4,9 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -14,9 +16,10 @@ from kafka.conftest import RunningGroup, uploaded
 from kafka.letters import Letter
 
 from offsetzero import ConsumerGroup, Context, DocumentUploaded, Projection, Publisher
-from offsetzero.cli import rebuild_archive
+from offsetzero.cli import rebuild_archive, rebuild_switch
 from offsetzero.cli.rebuild_members import Members
 from offsetzero.cli.rebuild_run import Rebuild
+from offsetzero.cli.rebuild_switch import Wish
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.projection import make_tables
 from offsetzero.consumers.rebuilding import alone, comparing, dropping, switching
@@ -26,10 +29,11 @@ from offsetzero.errors import RebuildRefused
 from offsetzero.generation import Generation
 from offsetzero.history import archive, spans
 from offsetzero.settings import Settings
-from offsetzero.store import generations, positions, processed
+from offsetzero.store import generations, positions, processed, withheld
 from offsetzero.store.losses import Losses
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
+from offsetzero.store.withheld import StepEnd
 from offsetzero.topics import retained
 from offsetzero.topics.admin import client
 from offsetzero.topics.names import Names
@@ -38,6 +42,7 @@ from support import wait_until, within
 NAMES = Projection("CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)")
 OLD, NEW = Generation("names"), Generation("names", 2)
 WANTED = Wanted(OLD, NEW, ["documents"], [], "a test", "a test")
+WISH = Wish("a test", "a test")
 
 pytestmark = pytest.mark.usefixtures("topics", "two")
 
@@ -106,6 +111,37 @@ def test_nobody_waits_behind_a_drop_that_waits_for_a_handler(
     assert run(database, generations.numbers("names")) == [1]
 
 
+def test_a_drop_that_is_interrupted_goes_on_where_it_was(
+    settings: Settings, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a generation has done or withheld may be millions of rows: they go in many short transactions."""
+    monkeypatch.setattr(dropping, "AT_ONCE", 2)
+    monkeypatch.setattr(dropping, "TELL_SECONDS", 0.0)
+    for _ in range(5):
+        done = EventIdentity("names", "/test", str(Letter(0).event_id), generation=2)
+        assert run(database, processed.claim(done, Outcome.APPLIED, silent=True))
+        run(database, withheld.put(done, StepEnd(Outcome.APPLIED, UUID(int=1)), ()))
+    spoken = EventIdentity("names", "/test", "spoken", generation=2)
+    assert run(database, processed.claim(spoken, Outcome.APPLIED))
+
+    def left() -> tuple[object, ...] | None:
+        return database.execute(
+            "SELECT (SELECT count(*) FROM withheld_effects), (SELECT count(*) FROM processed_events),"
+            " to_regclass('names_g2.names') IS NULL"
+        ).fetchone()
+
+    def interrupt(text: str) -> None:
+        if "rows are deleted" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dropping.drop(settings, database, "names", [2], [], interrupt)
+    assert left() == (3, 6, True), "two are gone for good"
+    dropping.drop(settings, database, "names", [], [], lambda text: None)
+    assert left() == (0, 1, True)
+    assert database.execute("SELECT event_id FROM processed_events").fetchone() == ("spoken",), "its effect was done"
+
+
 def test_a_generation_that_is_behind_the_end_of_the_log_is_not_read(
     settings: Settings, database: psycopg.Connection
 ) -> None:
@@ -150,9 +186,9 @@ def test_a_switch_of_which_the_answer_is_lost_is_done_once(
 
     monkeypatch.setattr(switching, "_move", breaks)
     said: list[str] = []
-    rebuild._say = said.append
+    rebuild.say = said.append
     plan = rebuild.plan(back=False)
-    rebuild.switch(plan, rebuild.begin(plan), Members("mine:names", NEW, 0), "a test", "a test", accept=False)
+    rebuild_switch.switch(rebuild, plan, rebuild.begin(plan), Members("mine:names", NEW, 0), WISH)
     rebuild.close()
     assert said[-1] == "Generation 2 of names is read now."
     assert len(moved) == 1
@@ -213,11 +249,11 @@ def test_a_rebuild_goes_on_until_what_waits_for_a_while_is_done(
         if "waits in retry topics" in text and len(said) == 1:
             ended(database, NEW, waits, Outcome.APPLIED)  # by a member, when it is due
 
-    rebuild._say = say
+    rebuild.say = say
     plan = rebuild.plan(back=False)
     members = Members("mine:names", NEW, 0)
     generation = rebuild.begin(plan)
-    rebuild.switch(plan, generation, members, "a test", "a test", accept=False)
+    rebuild_switch.switch(rebuild, plan, generation, members, WISH)
     assert said[0].startswith("1 event waits in retry topics, due ")
     assert said[-1].startswith("Generation 2 of names is read now")
 
@@ -225,8 +261,57 @@ def test_a_rebuild_goes_on_until_what_waits_for_a_while_is_done(
     letters.write(settings, "names", [late], to="redrive")
     ended(database, NEW, late, Outcome.APPLIED)
     with pytest.raises(WouldLose):
-        rebuild.switch(rebuild.plan(back=True), OLD, members, "a test", "a test", accept=False)
+        rebuild_switch.switch(rebuild, rebuild.plan(back=True), OLD, members, WISH)
     rebuild.close()
+
+
+def test_a_rebuild_is_switched_although_there_is_always_a_retry_that_waits(
+    settings: Settings, database: psycopg.Connection, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has come before the one before it is done, as long as the generation that is read applies events."""
+    monkeypatch.setattr(rebuild_switch, "WAIT_SECONDS", 60.0)
+    stop = threading.Event()
+    url = settings.database_url.get_secret_value()
+
+    def trickle() -> None:
+        waiting: deque[Letter] = deque()
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not stop.is_set():
+                one = Letter(0, due_ms=SYSTEM.now_ms() + 3_000)
+                with connection.transaction():
+                    standing = run(connection, generations.enter(OLD))
+                    if standing is not None and standing.is_read and not standing.is_frozen:
+                        letters.write(settings, "names.g2", [one], to="redrive")
+                        ended(connection, OLD, one, Outcome.APPLIED)
+                        waiting.append(one)
+                while waiting and waiting[0].due_ms <= SYSTEM.now_ms():
+                    ended(connection, NEW, waiting.popleft(), Outcome.APPLIED)
+
+    said: list[str] = []
+    rebuild.say = said.append
+    plan = rebuild.plan(back=False)
+    generation = rebuild.begin(plan)
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        wait_until(lambda: processed_by(database, OLD), what="the first that waits")
+        rebuild_switch.switch(rebuild, plan, generation, Members("mine:names", NEW, 0), WISH)
+    finally:
+        stop.set()
+        thread.join(60)
+        rebuild.close()
+    assert " in retry topics" in said[0]
+    assert said[-1].startswith("Generation 2 of names is read now; generation 1 stood still for")
+    lost = database.execute(
+        "SELECT count(*) FROM processed_events o WHERE generation = 1 AND NOT EXISTS (SELECT FROM processed_events n"
+        " WHERE n.generation = 2 AND n.event_id = o.event_id)"
+    ).fetchone()
+    assert lost == (0,)
+
+
+def processed_by(database: psycopg.Connection, generation: Generation) -> bool:
+    query = "SELECT EXISTS (SELECT FROM processed_events WHERE generation = %s)"
+    return bool((database.execute(query, (generation.number,)).fetchone() or (False,))[0])
 
 
 def test_an_event_that_was_applied_before_an_operator_decided_about_it_is_told(
