@@ -14,6 +14,7 @@ from offsetzero.topics.names import Names
 
 Point: TypeAlias = Literal["earliest", "latest"] | int | datetime
 """An end of the log, an offset, or the first record that is not older than a time."""
+_SKEW = timedelta(minutes=5)  # of the clocks of who writes records
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -33,7 +34,7 @@ def parse_with_ago(option: str, text: str, now: datetime) -> Point:
     """As `parse`, or how long ago: `-2h`.
 
     Raises:
-        ConfigurationError: it is none of them; with the option's name.
+        ConfigurationError: it is none of them, or a time that has not come yet; with the option's name.
     """
     point = ago(text[1:], now) if text.startswith("-") else parse(text)
     if point is None:
@@ -41,6 +42,8 @@ def parse_with_ago(option: str, text: str, now: datetime) -> Point:
             f"{option} {text}: give earliest, latest, an offset, a time with its zone, such as 2026-01-31T12:00:00Z, or"
             " how long ago, such as -30m, -2h, -7d"
         )
+    if isinstance(point, datetime) and point > now + _SKEW:
+        raise ConfigurationError(f"{option} {text}: that time has not come yet; the end of the log is `latest`")
     return point
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from offsetzero.consumers import reset
 from offsetzero.consumers.reset import Move
-from offsetzero.errors import TopicError
+from offsetzero.errors import ConfigurationError, TopicError
 from offsetzero.history.reach import Reach
 from offsetzero.settings import Settings
 from offsetzero.store.starts import Place
@@ -83,7 +83,7 @@ def find(
         partition: the partitions of one number.
 
     Raises:
-        ConfigurationError: an offset, and more than one partition.
+        ConfigurationError: an offset, and more than one partition; or the end lies before the start.
         TopicError: no such topic, partition, offset or group, or the cluster does not answer.
         HistoryError: the archive cannot be read.
     """
@@ -107,6 +107,8 @@ def find(
     reach = Reach(settings, log, places) if end is not None else None
     first = (reach or log).resolve("--from", start)
     last = reach.resolve("--to", end) if reach is not None and end is not None else None
+    if last is not None and max(last[place] - first[place] for place in places) <= 0 and last != first:
+        raise ConfigurationError("--to: in no partition it lies behind --from, so nothing is between them")
     spans = []
     for place in places:
         held = committed.get(place)

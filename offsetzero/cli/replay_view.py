@@ -44,7 +44,7 @@ def show(found: "Sequence[Span]", seen: "Seen", wanted: "Wanted", *, to_end: boo
                 file=sys.stderr,
             )
     about = "" if seen.is_whole else "about "
-    said = f"{seen.total:,} records"
+    said = "1 record" if seen.total == 1 else f"{seen.total:,} records"
     if seen.first_ms is not None and seen.last_ms is not None:
         said += f", written from {_time(seen.first_ms)} to {_time(seen.last_ms)}"
     if not wanted.is_all:
@@ -106,7 +106,10 @@ def estimate(
     """
     from offsetzero.cli import preview
 
-    if not seen.total:
+    todo = seen.scaled(seen.meant if forced else seen.meant - seen.done)
+    if not todo:
+        if seen.meant:
+            print("All of it is done already: with --force it is done again.", file=sys.stderr)
         return
     source = "as stated"
     if rate is None and connection is not None:
@@ -115,7 +118,6 @@ def estimate(
     if rate is None:
         print("How long it takes is not known: state what the group does in a second with --rate.", file=sys.stderr)
         return
-    todo = seen.scaled(seen.meant if forced else seen.meant - seen.done)
     less = "." if forced else "; those that are not done again take less."
     print(
         f"About {preview.duration(todo / rate)} for {todo:,} records at {rate:,.0f} a second ({source}){less}",

@@ -82,7 +82,7 @@ def test_a_stopped_group_reads_on_from_an_earlier_offset_and_does_nothing_twice(
     assert shown.stdout.split()[-5:] == ["documents/0", "4", "10", "6", "0"]
     assert "6 records, written from 20" in shown.stderr
     assert "6 of them have their outcome, and are not done again." in shown.stderr
-    assert "(as in the busiest minute of this group)" in shown.stderr
+    assert "All of it is done already" in shown.stderr
     assert "Nothing was changed" in shown.stderr
     assert audited(database) == []
     here("replay", "audit", "--from", "4", *PLACE, *WHY)
@@ -140,6 +140,10 @@ def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
     shown = here("replay", group, "--from", "earliest", "--to", "latest")
     assert "12 records" in shown.stderr
     assert "2 of them have their outcome" in shown.stderr
+    assert "for 10 records at" in shown.stderr
+    assert "(as in the busiest minute of this group)" in shown.stderr
+    wrong = here("replay", group, "--from", "latest", "--to", "earliest", *WHY, status=1)
+    assert "--to: in no partition it lies behind --from" in wrong.stderr
     done = here("replay", group, "--from", "earliest", "--to", "latest", *WHY)
     assert "12 records were read and meant: 10 applied, 2 duplicate." in done.stderr
     again = here.in_process_of_its_own("replay", group, "--from", "earliest", "--to", "latest", *WHY)
