@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from offsetzero import logs
 from offsetzero.cli import side_jobs
 from offsetzero.cli.rebuild_run import Rebuild
 from offsetzero.consumers.rebuilding import archived
@@ -24,7 +23,7 @@ def read(config: Settings, one: Rebuild, generation: Generation, say: Callable[[
         HistoryError: the archive is not what its manifests say.
     """
     while spans := archived.find(config, one.connection, generation, one.topics):
-        logs.configure(process=f"rebuild-{generation.name}", form=config.log_format, level=config.log_level)
+        side_jobs.begin_logs(config, f"rebuild-{generation.name}")
 
         def make(tell: Callable[[Progress], None], found: list[Span] = spans) -> SideJob:
             return SideJob(one.group, config, found, Wanted(), tell, generation=generation.number)

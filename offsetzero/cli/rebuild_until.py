@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from offsetzero import logs
 from offsetzero.cli import preview, side_jobs
 from offsetzero.cli.rebuild import EXIT_INTERRUPTED
 from offsetzero.clock import SYSTEM
@@ -76,7 +75,7 @@ def make(config: "Settings", one: "Rebuild", until: datetime, name: str, *, yes:
     if not yes:
         preview.nothing_was_changed()
         return
-    logs.configure(process=f"rebuild-{group}", form=config.log_format, level=config.log_level)
+    side_jobs.begin_logs(config, f"rebuild-{group}")
     one.alone.begin()
     generation = Generation(group, number)
     if not number:

@@ -215,11 +215,10 @@ def run_job(
         ended: is told how it went.
         forced: whether a generation was opened for it: the same command would open another one.
     """
-    from offsetzero import logs
     from offsetzero.cli import side_jobs
     from offsetzero.consumers.replaying.job import SideJob
 
-    logs.configure(process=f"replay-{group.name}", form=config.log_format, level=config.log_level)
+    side_jobs.begin_logs(config, f"replay-{group.name}")
     number = generation.number if group.projection else None
     job, left = side_jobs.run(
         f"replay {group.name}",

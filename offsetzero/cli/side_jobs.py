@@ -5,8 +5,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from offsetzero.consumers.replaying.job import Progress, SideJob
+    from offsetzero.settings import Settings
 
     J = TypeVar("J", bound=SideJob)
+
+
+def begin_logs(config: "Settings", process: str) -> None:
+    """Have logs begin; without what members say of each event, which nobody wants among the lines of a command.
+
+    Args:
+        config: of this process; a level that somebody has named counts.
+        process: its name in the log.
+    """
+    from offsetzero import logs
+
+    level = config.log_level if "log_level" in config.model_fields_set else "WARNING"
+    logs.configure(process=process, form=config.log_format, level=level)
 
 
 def run(title: str, total: int, make: "Callable[[Callable[[Progress], None]], J]") -> "tuple[J, list[Any]]":

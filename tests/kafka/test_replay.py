@@ -148,6 +148,7 @@ def test_a_side_job_does_what_was_skipped_once_and_leaves_the_offsets_alone(
     assert "12 records were read and meant: 10 applied, 2 duplicate." in done.stderr
     again = here.in_process_of_its_own("replay", group, "--from", "earliest", "--to", "latest", *WHY)
     assert "12 records were read and meant: 12 duplicate." in again.stderr
+    assert "group started" not in again.stdout + again.stderr, "nor a line for each event"
     assert sorted(names(database), key=int) == [str(number) for number in range(12)]
     assert committed(settings) == before
     assert [row[-1] for row in audited(database)] == ["done: 10 applied, 2 duplicate", "done: 12 duplicate"]
