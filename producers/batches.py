@@ -1,5 +1,6 @@
 """Sends claimed outbox rows: many keys at once, of each key one after the other, none after one that was refused."""
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,11 @@ from offsetzero.topics.names import Names
 
 _log = logs.get(__name__)
 
-_WAVE_SECONDS = 1.0
+_ANSWER_SECONDS = 0.005
+"""For which the answers of a wave are waited for at least: longer than a broker with little to do takes."""
+_WAVE_SECONDS = 1.0  # after which an answer is late
 _SEND_SECONDS = 0.1
+_MANY_LATE = 1_000  # then the answers are waited for: claims leave all of them out, one by one
 _MAX_LATE, _MAX_LATE_BYTES = 10_000, 256 * 1024 * 1024
 _OTHER = "other"
 # The same row would be refused again.
@@ -55,7 +59,7 @@ class Sent:
 
 
 class _Late(NamedTuple):
-    """A record without an answer: its row without payload, which the client has; and since when it counts as late."""
+    """A record without an answer: its row without payload, which the client has; and from when on it is late."""
 
     row: Row
     delivery: Delivery
@@ -102,6 +106,20 @@ class Sender:
         return {late.row.shard for late in self._late.values()}
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether answers are to be expected in a moment."""
+        now = self._clock.monotonic()
+        return any(late.since > now for late in self._late.values())
+
+    def finish(self, sent: Sent) -> None:
+        """Wait for the answers that are to be expected in a moment."""
+        for late in list(self._late.values()):
+            if (left := late.since - self._clock.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError, PublishError):  # which `collect` takes note of
+                    late.delivery.result(left)
+        self.collect(sent)
+
+    @property
     def is_full(self) -> bool:
         """Whether so many records are without an answer that no more should be sent."""
         return len(self._late) >= _MAX_LATE or sum(late.size_bytes for late in self._late.values()) >= _MAX_LATE_BYTES
@@ -114,15 +132,16 @@ class Sender:
         for lane, late in list(self._late.items()):
             if late.delivery.done():
                 del self._late[lane]
-                self._settle(late.row, late.delivery, sent, 0.0, others=self._acknowledged > late.since)
+                self._settle(late.row, late.delivery, sent, others=self._acknowledged > late.since)
 
     def send(self, rows: Sequence[Row], seconds: float = 0.0) -> Sent:
-        """Send rows, given in order, and wait for all answers.
+        """Send rows, given in order, and wait a moment for their answers.
 
         Each wave holds the next row of every lane. A refused row ends its lane; when the broker is away, all end. A
-        row whose answer takes long ends its lane, too, until `collect` finds it: a topic that does not exist, or a
-        partition without leader, must not hold up the others. What is left after a tenth of a second is to be
-        claimed again: a key with many rows must not hold up those that come meanwhile.
+        row whose answer is not there soon ends its lane, too, until `collect` finds it: others are claimed and sent
+        meanwhile. So rows that come now do not wait for a broker that is busy, nor for a topic that does not exist, or
+        a partition without leader. What is left after a tenth of a second is to be claimed again: a key with many rows
+        must not hold up those that come meanwhile.
 
         Args:
             rows: with several of a key in their order.
@@ -135,9 +154,12 @@ class Sender:
         self.collect(sent)
         enough = self._clock.monotonic() + max(seconds, _SEND_SECONDS)
         while lanes and sent.away is None and self._clock.monotonic() < enough:
+            begun = self._clock.monotonic()
             wave = self._begin(lanes)
-            give_up = self._clock.monotonic() + _WAVE_SECONDS
-            stopped = {row.lane for row, delivery in wave if not self._settle(row, delivery, sent, give_up)}
+            now = self._clock.monotonic()
+            enough_on_their_way = len(self._late) > _MANY_LATE
+            moment = now, now + (_WAVE_SECONDS if enough_on_their_way else max(now - begun, _ANSWER_SECONDS))
+            stopped = {row.lane for row, delivery in wave if not self._settle(row, delivery, sent, moment)}
             lanes = {lane: rest for lane, rest in lanes.items() if rest and lane not in stopped}
         return sent
 
@@ -165,24 +187,32 @@ class Sender:
             return error
 
     def _settle(
-        self, row: Row, delivery: Delivery | Exception, sent: Sent, give_up: float, *, others: bool = False
+        self,
+        row: Row,
+        delivery: Delivery | Exception,
+        sent: Sent,
+        moment: tuple[float, float] = (0.0, 0.0),
+        *,
+        others: bool = False,
     ) -> bool:
-        """Take note of one answer, waited for until `give_up`; returns whether the lane may go on.
+        """Take note of one answer; returns whether the lane may go on.
 
         Args:
-            others: other records were taken since this one was sent.
+            moment: when it was sent, and until when the answer is waited for.
+            others: other records were taken since this one was late.
         """
+        sent_at, until = moment
         try:
             if isinstance(delivery, Exception):
                 raise delivery
             if not delivery.done():
-                delivery.result(max(give_up - self._clock.monotonic(), 0.0))
+                delivery.result(max(until - self._clock.monotonic(), 0.0))
             else:
                 delivery.result()
         except TimeoutError:
             without_payload = row._replace(payload=None)  # the client has it
             self._late[row.lane] = _Late(
-                without_payload, cast("Delivery", delivery), self._clock.monotonic(), len(row.payload or b"")
+                without_payload, cast("Delivery", delivery), sent_at + _WAVE_SECONDS, len(row.payload or b"")
             )
             return False
         except PublishError as error:

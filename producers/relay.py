@@ -27,6 +27,8 @@ _log = logs.get(__name__)
 
 POLL_SECONDS = 1.0
 """How often the table is looked at when no notification comes."""
+ANSWERS_SECONDS = 0.005
+"""How often answers that are to be expected are looked for, when there is nothing to send."""
 _BALANCE_SECONDS = 1.0
 _DELIVERY_SECONDS = 30.0
 _LINGER = 0.001  # measured: 19,000 rows a second of many keys, 550 of one; at 0 5,000 and 1,100, at 0.005 19,000 and 97
@@ -37,12 +39,14 @@ _SILENT_SECONDS = 90.0  # without a turn: longer than the schemas and a batch ma
 _PRUNE_SECONDS = 60.0
 _SESSION = """
 SET enable_seqscan = off; SET enable_bitmapscan = off;
+SET synchronous_commit = off;
 SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
 SET idle_session_timeout = '60s'
 """
 # The claim goes along its index, whatever was known of the table's size when the statement was planned. And the server
 # looks after its side, too: a relay whose machine has vanished must not keep its shards, nor one that stands still.
-# What that one still sends when it goes on comes twice, and behind nothing that it should precede.
+# What that one still sends when it goes on comes twice, and behind nothing that it should precede. And no mark waits
+# for the disk: what a crash of the server loses of them is sent once more, as after a crash of the relay.
 
 
 class Relay:
@@ -129,11 +133,11 @@ class Relay:
             sender = Sender(producer, self._settings, schemas, self._blocked, self._clock)
             while not stop.is_set():
                 self._turned_at = self._clock.monotonic()
-                self._balance(shards, sender)
+                self._balance(connection, shards, sender)
                 self._keep_house(connection, shards)
                 forget_notifications(connection)
                 if not self._publish_batch(connection, sender, shards):
-                    _await_notification(connection)
+                    _await_notification(connection, ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS)
                 if producer.fatal is not None:
                     raise PublishError(f"the producer failed for good: {producer.fatal}")
             producer.flush(_LAST_SECONDS)
@@ -171,11 +175,13 @@ class Relay:
         if sent.away is not None:
             raise sent.away
 
-    def _balance(self, shards: Shards, sender: Sender) -> None:
+    def _balance(self, connection: claims.Connection, shards: Shards, sender: Sender) -> None:
         """Give and take shards, but for those of which something has no answer for long; all else has its answer."""
         now = self._clock.monotonic()
         if now - self._balanced >= _BALANCE_SECONDS:
             self._balanced = now
+            sender.finish(answered := Sent())
+            self._note(connection, answered)
             if shards.balance(sender.busy):
                 metrics.OUTBOX_SHARDS.set(len(shards.mine))
                 _log.info("relay has other shards now", shards=len(shards.mine))
@@ -200,7 +206,7 @@ def forget_notifications(connection: claims.Connection) -> None:
         pass
 
 
-def _await_notification(connection: claims.Connection) -> None:
-    """Return when a row was inserted, or after the poll interval."""
-    for _ in connection.notifies(timeout=POLL_SECONDS, stop_after=1):
+def _await_notification(connection: claims.Connection, seconds: float) -> None:
+    """Return when a row was inserted, or after so many seconds."""
+    for _ in connection.notifies(timeout=seconds, stop_after=1):
         pass

@@ -12,6 +12,7 @@ from offsetzero.producers import batches
 from offsetzero.producers import blocked as lanes
 from offsetzero.producers.batches import Sender
 from offsetzero.producers.blocked import Blocked
+from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.rows import Row
 from offsetzero.producers.schema_publisher import SchemaPublisher
@@ -70,6 +71,31 @@ def test_without_a_broker_only_one_row_waits_for_its_schema() -> None:
     assert sent.away is not None
     assert (sent.published, sent.refused) == ([], [])
     assert waiting < len(rows) / 2, "the one schema, and what the client has to say of the broker by now"
+
+
+def test_rows_that_come_now_do_not_wait_for_the_answers_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float | None] = []
+    result = Delivery.result
+
+    def noted(delivery: Delivery, timeout: float | None = None) -> object:
+        waited.append(timeout)
+        return result(delivery, timeout)
+
+    monkeypatch.setattr(Delivery, "result", noted)
+    settings, clock = Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1")), ManualClock()
+    with LogProducer(settings) as producer:
+        sender = Sender(producer, settings, SchemaPublisher(producer, Names("")), Blocked(clock), clock)
+        ready = {"ce_specversion": "1.0"}
+        sent = sender.send([_row(key, "documents", ready) for key in ("a", "b", "a")])
+        assert (sent.published, sent.refused, sent.away) == ([], [], None)
+        assert (sorted(sender.waiting()), len(producer)) == (["a", "b"], 2)
+        assert waited == pytest.approx([0.005, 0.005])
+        assert sender.is_awaited
+        clock.advance(1.0)
+        assert not sender.is_awaited, "what takes so long is not to be expected in a moment"
+        sender.finish(sent)
+        assert (sorted(sender.waiting()), len(waited)) == (["a", "b"], 2)
+        producer.purge()
 
 
 def test_a_row_that_this_process_could_not_take_is_tried_again_and_not_parked(monkeypatch: pytest.MonkeyPatch) -> None:
