@@ -38,7 +38,8 @@ INDEXES = {
     "ix_idempotency_keys_run_id": "idempotency_keys (run_id) WHERE run_id IS NOT NULL",
     "ix_webhook_deliveries_webhook_id_attempted_at": "webhook_deliveries (webhook_id, attempted_at)",
     "ix_runs_in_flight": "runs (tenant_id) WHERE finished_at IS NULL AND lane = 'normal'",
-    "ix_outbox_waiting_of_key": "outbox (aggregateid, number) WHERE published_at IS NULL AND parked_at IS NULL",
+    "ix_outbox_waiting_by_key": "outbox (aggregateid, number)"
+    " WHERE published_at IS NULL AND parked_at IS NULL AND aggregateid IS NOT NULL",
 }
 """Indexes of tables that are large and written to all the time: made beside the writers, after the migrations."""
 

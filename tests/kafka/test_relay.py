@@ -225,6 +225,19 @@ def test_a_new_row_is_claimed_before_the_backlog_of_others_but_not_before_its_ow
     assert quiet.key not in [row.key for row in refused]
 
 
+def test_a_claim_goes_along_the_order_of_its_shards(connection: psycopg.Connection) -> None:
+    """Whatever is known of the table: it is analyzed while it is empty, and full a moment later."""
+    connection.execute("VACUUM ANALYZE outbox")
+    connection.execute(_BACKLOG, (2_000,))
+    given = {"shards": list(range(store.SHARDS)), "blocked": ["k"], "rows": 4, "bytes": 1_000_000, "most": 1_000}
+    with connection.transaction():
+        connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        for statement in (claims._CLAIM, claims._CLAIM_NEWEST):
+            plan = [row[0] for row in connection.execute(f"EXPLAIN {statement}".encode(), given)]
+            assert [line for line in plan if "ix_outbox_waiting on outbox o" in line], plan
+            assert len([line for line in plan if "Sort Key" in line]) == 1, plan  # of what the shards give
+
+
 def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_another(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
