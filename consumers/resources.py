@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from confluent_kafka import Consumer, IsolationLevel
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.consumers.control.channel import Channel, ControlTopic
 from offsetzero.consumers.reading.facts import ClusterFacts, FactsReader
+from offsetzero.consumers.watching.ownership import Shares, shares
 from offsetzero.errors import TopicError
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.transactions import TransactionalProducer
@@ -49,6 +50,7 @@ class Resources:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._admin: AdminClient | None = None
 
     spawn: Spawn = staticmethod(spawn)
 
@@ -121,13 +123,17 @@ class Resources:
         except TopicError:
             return ()
 
-    def is_member(self, group: str, member_id: str) -> bool:
-        """Whether the coordinator has this member, with partitions or without. Blocks likewise.
+    def shares(self, group: str, topics: Collection[str], member_id: str) -> Shares | None:
+        """What the coordinator has given to a member of the group; None if it does not know it. Blocks likewise.
 
         Raises:
             TopicError: there is no answer.
         """
-        return any(member.id == member_id for member in lag.group_state(self._settings, group).members)
+        if self._admin is None:  # asked again and again: with one client, of the one thread that asks at a time
+            self._admin = client(self._settings)
+        counts = cluster.partitions(self._settings, self._admin)
+        state = lag.group_state(self._settings, group, self._admin)
+        return shares(state, member_id, {topic: counts.get(topic, 0) for topic in topics})
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
         """The ids of the group's source, retry and redrive topics; its own are made if missing.

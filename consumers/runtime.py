@@ -246,6 +246,7 @@ class GroupRuntime:
                 self._pulse = DatabasePulse(connections.ask, resources.spawn, self._clock)
             watcher = self._watcher = Watcher(
                 name,
+                [*self._sources, *self._retries],
                 loop,
                 dispatcher,
                 workers,

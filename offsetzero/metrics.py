@@ -161,6 +161,15 @@ STUCK_SECONDS = Rows(
 )
 HANDLER_TIMEOUTS = Counter("offsetzero_handler_timeouts", "Handlers that were given up: too slow", ["group"])
 HANDLERS_LATE = Gauge("offsetzero_handlers_late", "Handlers that were given up and have not ended", ["group"])
+WITHOUT_OWNER = Gauge(
+    "offsetzero_group_partitions_without_owner",
+    "Partitions that the coordinator has given to this member, whose client does not have them, and, told by one member"
+    " of the group, those that it has given to nobody",
+    ["group"],
+)
+JOINED_ANEW = Counter(
+    "offsetzero_group_joined_anew", "Times that a member has joined anew for such a partition", ["group"]
+)
 
 # --- steps of runs --------------------------------------------------------------------------------
 STEPS_FENCED = Counter(
@@ -170,6 +179,10 @@ STEPS_RUNNING = Gauge("offsetzero_steps_running", "Steps of runs that members wo
 STEPS_RESCUED = Counter(
     "offsetzero_steps_rescued", "Steps that the sweeper has taken away from their members", ["step", "reason"]
 )  # `reason` is a value of offsetzero.consumers.sweeping.judging.Reason
+OLDEST_TRANSACTION = Gauge(
+    "offsetzero_oldest_transaction_seconds",
+    "For how long the oldest transaction of the database has been open, as the sweeper sees it",
+)
 
 # --- usage ----------------------------------------------------------------------------------------
 USAGE_RECENT = Rows(
@@ -240,6 +253,11 @@ SCHEDULE_LATE = Gauge(
 LANES = Counter(
     "offsetzero_intake_lanes", "Runs begun by this process, by the lane that their events take", ["lane", "why"]
 )  # values of offsetzero.store.lanes.Lane and Why
+
+# --- processes of which one should work at least ---------------------------------------------------
+TURNED = Gauge(
+    "offsetzero_turned_timestamp_seconds", "When this process has last looked for work, Unix time", ["process"]
+)  # `process` is `relay`, `scheduler` or `sweeper`
 
 # --- HTTP ------------------------------------------------------------------------------------------
 HTTP_SECONDS = Histogram(

@@ -22,6 +22,7 @@ from offsetzero.settings import Settings
 from offsetzero.store.availability import is_away
 from offsetzero.store.outbox import CHANNEL
 from offsetzero.topics.names import Names
+from offsetzero.turns import Turns
 
 _log = logs.get(__name__)
 
@@ -68,12 +69,11 @@ class Relay:
         self._pause = _FIRST_PAUSE
         self._measured = self._pruned = self._balanced = float("-inf")
         self._giving = 1
-        self._turned_at = clock.monotonic()
+        self._turns = Turns("relay", clock, _SILENT_SECONDS)
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether it goes on, working or standing by, and what to show; any thread may ask."""
-        silent = self._clock.monotonic() - self._turned_at
-        return silent < _SILENT_SECONDS, {"relay": {"turned_seconds_ago": round(silent, 1)}}
+        return self._turns.health()
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set. Rows in hand are finished first.
@@ -82,7 +82,7 @@ class Relay:
             ConfigurationError: the database has no outbox, or that of another version.
         """
         while not stop.is_set():
-            self._turned_at = self._clock.monotonic()
+            self._turns.turn()
             try:
                 with self._connect() as connection:
                     self._serve(connection, stop)
@@ -121,7 +121,7 @@ class Relay:
             if not said:
                 said = True
                 _log.info("relay stands by: one of an older version works")
-            self._turned_at = self._clock.monotonic()
+            self._turns.turn()
             if stop.wait(POLL_SECONDS):
                 return
         connection.execute(_SESSION)
@@ -132,7 +132,7 @@ class Relay:
             schemas = SchemaPublisher(producer, names, timeout=_DELIVERY_SECONDS)
             sender = Sender(producer, self._settings, schemas, self._blocked, self._clock)
             while not stop.is_set():
-                self._turned_at = self._clock.monotonic()
+                self._turns.turn()
                 self._balance(connection, shards, sender)
                 self._keep_house(connection, shards)
                 forget_notifications(connection)

@@ -30,13 +30,17 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 
 
-def partitions(settings: Settings) -> dict[str, int]:
+def partitions(settings: Settings, admin: AdminClient | None = None) -> dict[str, int]:
     """The partition count of every topic in the namespace, by our names.
+
+    Args:
+        settings: names the cluster.
+        admin: asks; by default a client for this one question.
 
     Raises:
         TopicError: the cluster does not answer.
     """
-    return {name: len(topic.partitions) for name, topic in _topics(client(settings), settings).items()}
+    return {name: len(topic.partitions) for name, topic in _topics(admin or client(settings), settings).items()}
 
 
 def read(settings: Settings, wanted: Iterable[str]) -> dict[str, TopicState]:

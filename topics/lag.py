@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from offsetzero.clock import SYSTEM
 from offsetzero.errors import TopicError
@@ -119,15 +119,20 @@ def group_offsets(
     ]
 
 
-def group_state(settings: Settings, group: str) -> GroupState:
+def group_state(settings: Settings, group: str, admin: AdminClient | None = None) -> GroupState:
     """The members of a group and their assignments.
+
+    Args:
+        settings: names the cluster.
+        group: our name of the group.
+        admin: asks; by default a client for this one question.
 
     Raises:
         TopicError: the cluster does not answer.
     """
     prefix = Names(settings.kafka.namespace)
     name = prefix.group(group)
-    admin = client(settings)  # kept until the answer is there: its end would end the request
+    admin = admin or client(settings)  # kept until the answer is there: its end would end the request
     metadata(admin, settings)
     deadline = SYSTEM.monotonic() + TIMEOUT
     while True:

@@ -86,6 +86,7 @@ class PollLoop:
         self._parking = parking
         self._next_round = 0.0
         self._resting = False
+        self._is_leaving = False
         self._in_order = in_order
         self._tiers = Tiers(dispatcher, clock, limits.max_in_flight_bytes)
         self._commits = commits or Commits(group, names, clock, opening.confirm)
@@ -148,6 +149,7 @@ class PollLoop:
         """
         dispatcher, stays = self._dispatcher, self._membership.stays()
         begun = self._clock.monotonic()
+        self._is_leaving = True
         self._replays.leave(self._pressure)
         self._fetching.pause(self._membership.live.values())
         dispatcher.wind_down(stays)
@@ -181,6 +183,12 @@ class PollLoop:
     def end(self, stay: OwnedPartition) -> int:
         """The end of a partition's log as it was last fetched, -1 when that is not known."""
         return self._fetching.end(stay)
+
+    def join_anew(self) -> None:
+        """Leave the group and join it again, unless this member is on its way out: what it has is given up in order."""
+        if not self._is_leaving:
+            self._consumer.unsubscribe()
+            self._join()
 
     # ---
 

@@ -165,6 +165,9 @@ class SpanLoop:
         """Empty: it is a member of no group."""
         return ""
 
+    def join_anew(self) -> None:
+        """Nothing: it is a member of no group."""
+
     def stays(self) -> list[OwnedPartition]:
         """What is read."""
         return list(self._stays.values())

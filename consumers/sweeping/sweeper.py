@@ -10,18 +10,20 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import psycopg
+from confluent_kafka.admin import AdminClient
 
 from offsetzero import logs, metrics
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.sweeping.judging import Judge, Members, Reason
 from offsetzero.errors import ConfigurationError, TopicError
 from offsetzero.settings import Settings
-from offsetzero.store import database, leases, runs
+from offsetzero.store import database, leases, runs, transactions
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Connection
 from offsetzero.store.leases import Held, Rescue
 from offsetzero.store.script import Script, run
-from offsetzero.topics import lag
+from offsetzero.topics import admin, lag
+from offsetzero.turns import Turns
 
 LOCK = 0x6F7A_7377
 """"ozsw": held by the transaction in which leases are taken away."""
@@ -54,15 +56,14 @@ class Sweeper:
         clock: Clock = SYSTEM,
     ) -> None:
         self._settings = settings
-        self._members = members or _members
+        self._members = members or _Coordinators().members
         self._clock = clock
         self._judge = Judge()
-        self._turned_at = clock.monotonic()
+        self._turns = Turns("sweeper", clock, SILENT_SECONDS)
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether it goes on, and what to show; any thread may ask."""
-        silent = self._clock.monotonic() - self._turned_at
-        return silent < SILENT_SECONDS, {"sweeper": {"turned_seconds_ago": round(silent, 1)}}
+        return self._turns.health()
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set.
@@ -86,7 +87,7 @@ class Sweeper:
                 if not is_away(error) and not isinstance(error, psycopg.OperationalError):
                     raise
                 log.warning("sweeper: the database is away; trying again", error=str(error))
-                self._turned_at = self._clock.monotonic()
+                self._turns.turn()
                 stop.wait(_PAUSE_SECONDS)
 
     def look(self, connection: Connection) -> list[Rescue]:
@@ -101,9 +102,10 @@ class Sweeper:
         Raises:
             psycopg.Error: the database refuses, or does not answer.
         """
-        self._turned_at = self._clock.monotonic()
+        self._turns.turn()
         held = run(connection, leases.held(GRACE_SECONDS))
         metrics.STEPS_RUNNING.set(len(held))
+        metrics.OLDEST_TRANSACTION.set(run(connection, transactions.oldest()))
         rescues = self._judge.judge(held, self._ask(held))
         gone = {one.lease.owner.sessions for one in rescues if one.lease.owner and one.reason == Reason.GONE}
         self._end_sessions(connection, sorted(gone))
@@ -112,7 +114,7 @@ class Sweeper:
     def _ask(self, held: Sequence[Held]) -> Members:
         members: dict[str, Collection[str] | None] = {}
         for group in sorted(self._judge.groups(held)):
-            self._turned_at = self._clock.monotonic()  # of many groups without a coordinator each takes its time
+            self._turns.turn()  # of many groups without a coordinator each takes its time
             try:
                 members[group] = self._members(self._settings, group)
             except TopicError as error:  # nobody says who lives, so all do
@@ -140,8 +142,20 @@ class Sweeper:
             log.warning("sweeper: sessions that stand still in a transaction cannot be ended", error=str(error))
 
 
-def _members(settings: Settings, group: str) -> Collection[str]:
-    return {member.id for member in lag.group_state(settings, group).members}
+class _Coordinators:
+    """Asks them with one client for its life: to connect anew each two seconds costs brokers more than the question."""
+
+    def __init__(self) -> None:
+        self._admin: AdminClient | None = None
+
+    def members(self, settings: Settings, group: str) -> Collection[str]:
+        """The ids of a group's members.
+
+        Raises:
+            TopicError: there is no answer.
+        """
+        self._admin = self._admin or admin.client(settings)
+        return {member.id for member in lag.group_state(settings, group, self._admin).members}
 
 
 def _limits() -> Script[None]:

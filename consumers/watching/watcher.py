@@ -1,6 +1,6 @@
 """Watches a member from its own polling thread: gathers facts, gives up handlers, names what is stuck."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from offsetzero.consumers.order import Copy
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.asking import Asker, DatabasePulse
+from offsetzero.consumers.watching.ownership import Ownership, Shares
 from offsetzero.consumers.watching.watch import Findings, Head, Part, Running, Watch
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -44,6 +45,10 @@ class Member(Protocol):
 
     def end(self, stay: OwnedPartition) -> int:
         """The end of a partition's log as it was last fetched, -1 when that is not known."""
+        ...
+
+    def join_anew(self) -> None:
+        """Leave the group and join it again, unless this member is on its way out."""
         ...
 
 
@@ -90,6 +95,7 @@ class Watcher:
 
     Args:
         group: the group's name.
+        topics: what it reads, by our names.
         member: the polling thread's other parts.
         dispatcher: says what runs.
         workers: where handlers run.
@@ -104,6 +110,7 @@ class Watcher:
     def __init__(
         self,
         group: str,
+        topics: Sequence[str],
         member: Member,
         dispatcher: Dispatcher,
         workers: Workers,
@@ -119,6 +126,7 @@ class Watcher:
         self.turned_at = clock.monotonic()
         """When the polling thread has last been here."""
         self._group = group
+        self._topics = topics
         self._member = member
         self._dispatcher = dispatcher
         self._workers = workers
@@ -129,6 +137,8 @@ class Watcher:
         self._watch = Watch(limits.stuck_seconds, limits.stall_seconds)
         self._next_look = self._next_limit = 0.0
         self._joined = False
+        self._ownership = Ownership()
+        self._joined_anew = False
         self._resources = resources
         self._asker = Asker[_Answer](resources.spawn, clock)
         self._pulse = pulse
@@ -137,7 +147,7 @@ class Watcher:
         """Give up what takes too long, and once a second look at everything.
 
         Raises:
-            GroupStopped: a partition is stalled, or too many functions that were given up do not end.
+            GroupStopped: a partition is stalled or does not come, or too many functions that were given up do not end.
         """
         now = self.turned_at = self._clock.monotonic()
         if self._times.are_given and now >= self._next_limit:
@@ -161,7 +171,9 @@ class Watcher:
         stays = self._member.stays()
         if (answer := self._asker.answer()) is not None:
             self._watch.answered(now, answer.ends)
-            self._joined = self._joined or answer.joined
+            if answer.shares is not None:
+                self._joined = True
+                self._compare(now, answer.shares, {stay.place for stay in stays})
         stuck = self._limits.stuck_seconds
         running = [one for run, age in self._dispatcher.held_up(0.0) if (one := _running(run, age, stuck)) is not None]
         parts = [self._part(stay) for stay in stays]
@@ -171,25 +183,47 @@ class Watcher:
         self.sight = Sight(parts, findings, len(running), self._dispatcher.waiting, late, held, self._joined)
         self._tell(findings)
         self._measure(findings, late)
-        member_id = "" if self._joined else self._member.member_id
-        if findings.suspects or member_id:
-            self._ask(findings.suspects, member_id)
+        self._ask(findings.suspects)
         if self._pulse is not None:
             self._pulse.turn(max(findings.still.values(), default=0.0))
         self._judge(findings, late, held)
 
-    def _ask(self, places: Sequence[Place], member_id: str) -> None:
-        group, resources = self._group, self._resources
+    def _ask(self, places: Sequence[Place]) -> None:
+        group, resources, member_id = self._group, self._resources, self._member.member_id
+        if not places and not member_id:
+            return
 
         def question() -> _Answer:
             try:
-                joined = bool(member_id) and resources.is_member(group, member_id)
-                return _Answer(resources.ends(places) if places else {}, joined)
+                shares = resources.shares(group, self._topics, member_id) if member_id else None
+                return _Answer(resources.ends(places) if places else {}, shares)
             except Exception as error:  # whatever it is: without an answer nothing is judged
                 log.debug("the cluster does not answer the watch", group=group, error=str(error))
-                return _Answer(None, False)
+                return _Answer(None, None)
 
         self._asker.ask(question, self._limits.stall_seconds / 8)
+
+    def _compare(self, now: float, shares: Shares, own: set[Place]) -> None:
+        missing = self._ownership.answered(now, shares.mine, own)
+        metrics.WITHOUT_OWNER.labels(self._group).set(len(missing) + (shares.nobodys if shares.speaks else 0))
+        longest, limit = max(missing.values(), default=0.0), self._limits.stall_seconds
+        if not missing:
+            self._joined_anew = False
+        elif longest >= limit:
+            raise GroupStopped(
+                f"group {self._group}: the coordinator has given {_named(missing)} to this member, whose client has not"
+                f" got it for {longest:.0f} s, although it has joined anew: nobody reads it; start the process again"
+            )
+        elif longest >= limit / 4 and not self._joined_anew:
+            self._joined_anew = True
+            log.warning(
+                "the coordinator has given what the client has not got: joining anew",
+                group=self._group,
+                partitions=_named(missing),
+                seconds=round(longest, 1),
+            )
+            metrics.JOINED_ANEW.labels(self._group).inc()
+            self._member.join_anew()
 
     def _part(self, stay: OwnedPartition) -> Part:
         record, end = stay.head(), self._member.end(stay)
@@ -247,7 +281,11 @@ class Watcher:
 @dataclass(frozen=True, slots=True)
 class _Answer:
     ends: Mapping[Place, int] | None
-    joined: bool
+    shares: Shares | None
+
+
+def _named(places: Iterable[Place]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
 
 
 def _running(run: Run, seconds: float, look_after: float) -> Running | None:

@@ -1,7 +1,7 @@
 """The contract on logs that speak Kafka's protocol: a real cluster, and librdkafka's mock broker."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.reading.facts import FactsReader
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.resources import Resources
+from offsetzero.consumers.watching.ownership import Shares
 from offsetzero.errors import TopicError
 from offsetzero.producers.delivery import Delivery
 from offsetzero.producers.log import LogProducer
@@ -302,8 +303,8 @@ class MockResources(ClientResources):
     def channel(self, group: str, producer: LogProducer) -> Channel:
         return Silence()
 
-    def is_member(self, group: str, member_id: str) -> bool:
-        return True
+    def shares(self, group: str, topics: Collection[str], member_id: str) -> Shares | None:
+        return Shares(frozenset(), 0, speaks=False)
 
 
 class Silence:

@@ -51,6 +51,10 @@ class SimConsumer(Fetching):
         self._callbacks = callbacks
         self._seat = self._world.coordinator.join(self)
 
+    def unsubscribe(self) -> None:
+        """No answer of the coordinator is lost here: nobody has a reason to join anew."""
+        raise NotImplementedError
+
     def poll(self, timeout: float) -> SimMessage | None:
         self._enter()
         self._serve()

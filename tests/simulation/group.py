@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from confluent_kafka import KafkaError
 
+from offsetzero.consumers.watching.ownership import Shares
 from simulation.baton import Baton
 from simulation.log import Log, Place
 
@@ -85,9 +86,10 @@ class Coordinator:
             self._baton.say(f"{seat.member.name} {why}")
             self._settle()
 
-    def has(self, member_id: str) -> bool:
-        """Whether a member of that name is in the group."""
-        return any(seat.member.name == member_id for seat in self._seats)
+    def shares(self, member_id: str) -> Shares | None:
+        """What a member of that name has; None if it is not in the group."""
+        found = [seat for seat in self._seats if seat.member.name == member_id]
+        return Shares(frozenset(found[0].owned), 0, speaks=False) if found else None
 
     def knows(self, seat: Seat) -> bool:
         """Whether the member is in the group."""

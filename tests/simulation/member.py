@@ -11,6 +11,7 @@ from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.runtime import GroupRuntime
+from offsetzero.consumers.watching.ownership import Shares
 from offsetzero.producers import records
 from offsetzero.retry.failures import Permanent, Transient
 from offsetzero.retry.policy import Tier
@@ -102,9 +103,9 @@ class SimResources(Resources):
     def short(self, topics: Collection[str]) -> Collection[Place]:
         return ()
 
-    def is_member(self, group: str, member_id: str) -> bool:
+    def shares(self, group: str, topics: Collection[str], member_id: str) -> Shares | None:
         self._world.baton.step()
-        return self._world.coordinator.has(member_id)
+        return self._world.coordinator.shares(member_id)
 
     def topics(self, group: str, sources: Sequence[str], tiers: Sequence[str]) -> dict[str, str]:
         return {name: topic_id(name) for name in [*sources, *(f"{group}.{tier}" for tier in [*tiers, "redrive"])]}

@@ -1,4 +1,7 @@
-"""Runs a plan: plays its plan, then waits in quiet until everything is done, and looks whether all laws held."""
+"""Runs a plan: plays its plan, then waits in quiet until everything is done, and looks whether all laws held.
+
+What has no part in it, steps of runs with their leases above all, is listed in docs/testing.md.
+"""
 
 import functools
 import itertools
