@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 
 from offsetzero.producers.rows import Row
+from offsetzero.store.sentences import storable
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
@@ -129,7 +130,7 @@ def mark(connection: Connection, rows: Sequence[Row]) -> None:
 
 def refuse(connection: Connection, row: Row, error: str, *, park: bool) -> None:
     """Note that a row could not be published, for people; parked, it is not tried again until one of them says so."""
-    connection.execute(_REFUSE, (error.replace("\0", "\ufffd"), park, row.id))
+    connection.execute(_REFUSE, (storable(error), park, row.id))
 
 
 def measure(connection: Connection, shards: Sequence[int]) -> Measured:

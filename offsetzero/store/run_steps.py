@@ -11,6 +11,7 @@ from offsetzero.store.leases import ALONE, IS_ANOTHERS, OVERDUE, UNLEASED, Fence
 from offsetzero.store.run_states import RunStatus, StepStatus, before_run, before_step, end_of
 from offsetzero.store.runs import RunEnd
 from offsetzero.store.script import Script
+from offsetzero.store.sentences import storable
 
 
 def start_step(run_id: UUID, step: str, attempt: int, request: Request = ALONE) -> Script[int | None]:
@@ -86,7 +87,7 @@ def wait_step(
         "attempts = greatest(s.attempts, excluded.attempts), reason = excluded.reason, "
         "detail = excluded.detail, due = excluded.due, owner = NULL, deadline = NULL "
         "WHERE s.status = ANY (%s) AND %s IN (0, s.fence) RETURNING s.fence",
-        (run_id, step, attempt, reason, _storable(detail), due, before_step(StepStatus.WAITING), fence),
+        (run_id, step, attempt, reason, _said(detail), due, before_step(StepStatus.WAITING), fence),
     )
     if not rows:
         yield from _compare(run_id, step, fence)
@@ -150,7 +151,7 @@ def _end_step(
         "detail = excluded.detail, warning = excluded.warning, due = NULL, owner = NULL, deadline = NULL, "
         "attempts = greatest(s.attempts, 1), finished_at = clock_timestamp() "
         "WHERE s.status = ANY (%s) AND %s IN (0, s.fence) RETURNING s.fence",
-        (run_id, step, status, reason, _storable(detail), _storable(warning), before_step(status), fence),
+        (run_id, step, status, reason, _said(detail), _said(warning), before_step(status), fence),
     )
     if not rows:
         yield from _compare(run_id, step, fence)
@@ -181,6 +182,5 @@ def _end_run(run_id: UUID) -> Script[RunEnd | None]:
     return RunEnd(run_id, tenant_id, document_id, status, step, reason, detail, finished_at)
 
 
-def _storable(text: str | None) -> str | None:
-    """PostgreSQL refuses NUL in text, and a sentence for people needs no megabytes."""
-    return text.replace("\0", "�")[:2000] if text else text
+def _said(text: str | None) -> str | None:
+    return None if text is None else storable(text)
