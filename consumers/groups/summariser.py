@@ -6,10 +6,10 @@ from uuid import UUID
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.groups.documents.load import DELETED, document_of, load
+from offsetzero.consumers.groups.in_run import unless_cancelled
 from offsetzero.consumers.groups.model_endpoint import ModelEndpoint
 from offsetzero.consumers.groups.summaries import Summary, local, mapreduce, questions
 from offsetzero.consumers.groups.summaries.asking import Asking, Erased
-from offsetzero.consumers.groups.summaries.in_run import unless_cancelled
 from offsetzero.schemas.documents import DocumentDeleted, DocumentUploaded
 from offsetzero.store import chunk_results, summaries
 from offsetzero.store.script import run

@@ -10,8 +10,8 @@ from offsetzero import metrics
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.groups.embeddings import batches
 from offsetzero.consumers.groups.embeddings.endpoint import PROVIDER, ask, model_of, read
+from offsetzero.consumers.groups.in_run import unless_cancelled
 from offsetzero.consumers.groups.model_endpoint import ModelEndpoint, Usage
-from offsetzero.consumers.groups.summaries.in_run import unless_cancelled
 from offsetzero.retry.failures import ProviderDown
 from offsetzero.store import embeddings, generations, runs
 from offsetzero.store.embeddings import Texts

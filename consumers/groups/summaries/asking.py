@@ -10,9 +10,9 @@ import psycopg
 
 from offsetzero import metrics
 from offsetzero.consumers.context import Context
+from offsetzero.consumers.groups.in_run import run_id_of
 from offsetzero.consumers.groups.model_endpoint import ModelEndpoint
 from offsetzero.consumers.groups.summaries import provider, questions
-from offsetzero.consumers.groups.summaries.in_run import run_id_of
 from offsetzero.consumers.groups.summaries.provider import Used
 from offsetzero.consumers.groups.summaries.questions import Question
 from offsetzero.store import chunk_results, runs
