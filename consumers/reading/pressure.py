@@ -82,6 +82,7 @@ class Pressure:
         room = Room(limits.max_in_flight, limits.max_in_flight_bytes)
         bulk = [one for one in partitions if one.is_bulk]
         if not bulk or all(one.is_bulk or one.topic in self._retries for one in partitions):
+            self.resume(bulk, PauseReason.LANE)  # there is no live traffic any more that room is left for
             return dispatcher.wait_for_room(room, least, WAIT_SECONDS)
         if dispatcher.has_drained(room.records // 4, room.bytes // 4, bulk=True):
             self.resume(bulk, PauseReason.LANE)
