@@ -10,7 +10,7 @@ from offsetzero.clock import SYSTEM
 from offsetzero.errors import RebuildRefused, TopicError
 from offsetzero.generation import Generation
 from offsetzero.settings import Settings
-from offsetzero.store import drops
+from offsetzero.store import drops, embeddings, vectors
 from offsetzero.store.script import run
 from offsetzero.topics import cluster, lag
 from offsetzero.topics.admin import TIMEOUT, client, error_of
@@ -61,6 +61,14 @@ def drop(
             run(connection, drops.clear(generation))
         _forget(connection, generation, tell)
         clear(settings, generation, tiers)
+    named = settings.embeddings
+    settled = embeddings.Model(named.model, named.dimensions) if named.base_url else None
+    for model in run(connection, vectors.unused(group, settled)):
+        gone = 0
+        while some := run(connection, embeddings.forget_model(model, AT_ONCE)):
+            gone += some
+        if gone:
+            tell(f"Done: {gone:,} vectors of {model} are deleted, which no generation is of any more")
 
 
 def _forget(connection: psycopg.Connection, generation: Generation, tell: Callable[[str], None]) -> None:

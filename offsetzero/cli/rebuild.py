@@ -248,7 +248,8 @@ def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: 
         shown = ", ".join(map(str, numbers))
         count = _count(len(numbers), "generation")
         print(f"{one.group.name}: {count} will be dropped: {shown}.")
-        print("Their tables, retry and dead-letter topics go; what the group has done stays known.")
+        print("Their tables, retry and dead-letter topics go, and vectors of models that no other generation is of;")
+        print("what the group has done stays known.")
     if not yes:
         preview.nothing_was_changed()
         return

@@ -95,6 +95,16 @@ def forget(document_id: UUID) -> Script[None]:
     yield "DELETE FROM embeddings WHERE document_id = %s", (document_id,)
 
 
+def forget_model(model: Model, most: int) -> Script[int]:
+    """Keep no vectors of a model any more, of so many texts at once; returns of how many."""
+    rows = yield (
+        "WITH gone AS (DELETE FROM embeddings WHERE ctid = ANY (ARRAY(SELECT ctid FROM embeddings WHERE model = %s"
+        " AND dimensions = %s LIMIT %s)) RETURNING 1) SELECT count(*) FROM gone",
+        (model.name, model.dimensions, most),
+    )
+    return int(rows[0][0])
+
+
 def written(vector: Sequence[float]) -> str:
     """A vector as pgvector reads it."""
     return f"[{_numbers(vector)}]"

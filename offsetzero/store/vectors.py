@@ -84,6 +84,22 @@ def require() -> Script[None]:
         )
 
 
+def unused(group: str, settled: Model | None) -> Script[list[Model]]:
+    """Models of generations of a group that were dropped, of which no generation is any more, of any group.
+
+    Args:
+        group: its name.
+        settled: the one that the settings name, which the next generation will be of; None where they name none.
+    """
+    rows = yield (
+        "SELECT made_with FROM group_generations g WHERE group_name = %s AND dropped_at IS NOT NULL AND NOT EXISTS ("
+        "SELECT FROM group_generations o WHERE o.dropped_at IS NULL AND o.made_with -> %s = g.made_with -> %s)",
+        (group, MADE_WITH, MADE_WITH),
+    )
+    found = {model for (made,) in rows if (model := model_of(made)) is not None}
+    return sorted(found - {settled}, key=str)
+
+
 def put(texts: Texts, numbers: Sequence[int]) -> Script[bool]:
     """Give the chunks of a document, which have none yet, the vectors that are kept of their texts.
 

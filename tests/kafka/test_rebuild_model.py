@@ -61,6 +61,10 @@ def test_a_rebuild_makes_the_next_generation_with_the_new_model_and_its_index(
     assert sorted(server.texts) == ["automobile"] * 2 + ["surgeon"] * 2, "each once of each model"
     index = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('indexer_g2.ix_chunk_vectors_embedding')"
     assert database.execute(index.encode()).fetchall() == [(True,)]
+    kept = b"SELECT model, count(*) FROM embeddings GROUP BY model ORDER BY model"
+    assert database.execute(kept).fetchall() == [("new", 2), ("old", 2)]
+    command("rebuild", "indexer", "--prune", "--yes")
+    assert database.execute(kept).fetchall() == [("new", 2)], "of the model of a generation that is no more"
 
 
 def sizes(database: psycopg.Connection, generation: int) -> list[int]:
