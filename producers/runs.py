@@ -15,10 +15,16 @@ from offsetzero.store.documents import Document, Intake
 from offsetzero.store.lanes import Lane
 from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script
+from offsetzero.tracing import Span
 
 
 def begin(
-    document: Document, settings: Settings, *, event_id: UUID | None = None, bulk: bool = False
+    document: Document,
+    settings: Settings,
+    *,
+    event_id: UUID | None = None,
+    bulk: bool = False,
+    span: Span | None = None,
 ) -> Script[Intake]:
     """Begin the run of a document that was just written.
 
@@ -26,6 +32,7 @@ def begin(
         document: as it is stored; its version becomes the event's sequence.
         settings: name the required steps and the source.
         event_id: of the event; by default a new one.
+        span: what it is done for; by default the request in work.
         bulk: ask for the lane for backfill. It is taken, too, while the tenant has as many runs in flight as
             `OFFSETZERO_API__TENANT_IN_FLIGHT`; and a document whose last event is not handled yet keeps its lane.
 
@@ -39,7 +46,6 @@ def begin(
         is_new=document.version == 1,
         most=settings.api.tenant_in_flight,
     )
-    metrics.LANES.labels(lane, why).inc()
     run_id = uuid7()
     yield from runs.create(run_id, document.tenant_id, document.id, settings.api.required_steps, lane)
     event = DocumentUploaded(
@@ -58,13 +64,25 @@ def begin(
         sequence=document.version,
         event_id=event_id or uuid7(),
         bulk=lane is Lane.BULK,
+        traceparent=span.parent if span is not None else None,
     )
     yield from told
-    return Intake(document.id, run_id, RunStatus.QUEUED)
+    return Intake(document.id, run_id, RunStatus.QUEUED, (lane, why))
+
+
+def count(begun: Intake) -> None:
+    """Count a run that this process has begun, once its transaction is committed."""
+    if begun.chosen is not None:
+        metrics.LANES.labels(*begun.chosen).inc()
 
 
 def begin_again(
-    document: Document, settings: Settings, *, event_id: UUID | None = None, bulk: bool = False
+    document: Document,
+    settings: Settings,
+    *,
+    event_id: UUID | None = None,
+    bulk: bool = False,
+    span: Span | None = None,
 ) -> Script[Intake]:
     """Begin another run of a document that is held (`documents.lock`),
     as it is described here, with its next version.
@@ -72,4 +90,4 @@ def begin_again(
     Args, returns: as `begin`.
     """
     renewed = yield from documents.renew(document)
-    return (yield from begin(renewed, settings, event_id=event_id, bulk=bulk))
+    return (yield from begin(renewed, settings, event_id=event_id, bulk=bulk, span=span))

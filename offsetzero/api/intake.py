@@ -5,6 +5,7 @@ from uuid import UUID
 
 import obstore.exceptions
 from fastapi import Response
+from starlette.background import BackgroundTask
 from structlog.contextvars import bind_contextvars
 
 from offsetzero import logs
@@ -165,7 +166,13 @@ async def _again(
 def _answer(intake: Intake, *, is_new: bool) -> Response:
     bind_contextvars(run_id=str(intake.run_id))
     answer = IntakeAnswer.model_validate(intake)
-    return answer_of(answer, 202 if is_new else 200, Location=f"/runs/{intake.run_id}")
+    response = answer_of(answer, 202 if is_new else 200, Location=f"/runs/{intake.run_id}")
+    response.background = BackgroundTask(_count, intake)  # once it is sent, and so committed
+    return response
+
+
+async def _count(intake: Intake) -> None:  # a coroutine: a plain function would be given a thread
+    runs.count(intake)
 
 
 def _describe(services: Services, tenant_id: str, upload: Upload, document_id: UUID) -> Document:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from offsetzero.store.lanes import Lane, Why
 from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script
 
@@ -25,11 +26,16 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Where a document and its newest run stand."""
+    """Where a document and its newest run stand.
+
+    Attributes:
+        chosen: the lane of a run that was begun in this transaction, and why.
+    """
 
     document_id: UUID
     run_id: UUID
     status: RunStatus
+    chosen: tuple[Lane, Why] | None = None
 
     @property
     def ended_badly(self) -> bool:

@@ -4,8 +4,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from offsetzero.clock import SYSTEM
 from offsetzero.schemas.ids import first_of
 from offsetzero.store.script import Script
+
+KEPT = timedelta(days=730)
+"""For how long reports are kept: two of each day of a year can be compared."""
+PRUNED_AT_ONCE = 5_000
 
 
 class Report(NamedTuple):
@@ -52,6 +57,16 @@ INSERT INTO reports (tenant_id, id, since, until, {", ".join(_COUNTED)})
 SELECT tenant_id, %s, %s, %s, {", ".join(f"coalesce({name}, 0)" for name in _COUNTED)}
 FROM tenants LEFT JOIN had USING (tenant_id) LEFT JOIN ran USING (tenant_id) LEFT JOIN used USING (tenant_id)
 """  # noqa: S608
+
+
+def prune() -> Script[int]:
+    """Forget some of the reports of long ago; returns how many. It goes through all: to be done seldom."""
+    rows = yield (
+        "DELETE FROM reports WHERE (tenant_id, id) IN (SELECT tenant_id, id FROM reports WHERE id < %s AND made_at < "
+        "now() - %s::interval ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING 1",
+        (first_of(SYSTEM.now() - KEPT), KEPT, PRUNED_AT_ONCE),
+    )
+    return len(rows)
 
 
 def make(report_id: UUID, tenant_id: str | None, since: datetime, until: datetime) -> Script[None]:

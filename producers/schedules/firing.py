@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from offsetzero import logs
 from offsetzero.producers.schedules.policy import CatchUp, decide
 from offsetzero.producers.schedules.timetable import timetable
 from offsetzero.schemas.attributes import format_time
@@ -19,6 +20,7 @@ from offsetzero.store import fires, outbox, reports, schedules
 from offsetzero.store.outbox import OutboxRow
 from offsetzero.store.schedules import Kind, Schedule
 from offsetzero.store.script import Script
+from offsetzero.tracing import Span
 
 _FIRST_REPORT = timedelta(days=1)
 
@@ -76,6 +78,11 @@ def by_hand(schedule: Schedule, who: str, settings: Settings) -> Script[UUID]:
     return fire_id
 
 
+def span_of(fire_id: UUID) -> Span:
+    """The trace of all that is done at a fire time, whoever does it: its id is that of the fire."""
+    return Span(fire_id.hex, fire_id.hex[16:])
+
+
 def _fire(
     schedule: Schedule,
     fire_id: UUID,
@@ -102,7 +109,9 @@ def _fire(
 def _row(schedule: Schedule, fire_id: UUID, fire_at: datetime, source: str) -> OutboxRow:
     """As JSON: the relay knows the models of events, and the scheduler need not."""
     assert schedule.event_type is not None  # noqa: S101 - the table demands it
-    headers = {"ce_source": source, "ce_time": format_time(fire_at.astimezone(UTC))}
+    trace = (logs.span() or span_of(fire_id)).headers()  # of the request, when somebody has asked for it
+    headers = {"ce_source": source, "ce_time": format_time(fire_at.astimezone(UTC)), **trace}
+    headers |= {f"ce_{name}": value for name, value in trace.items()}
     if schedule.tenant_id is not None:
         headers["ce_tenantid"] = schedule.tenant_id
     return OutboxRow(

@@ -5,13 +5,16 @@ last page, and each document has one run for a fire time. All of it asks for the
 uploaded meanwhile does not wait behind it.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from offsetzero.producers import runs
+from offsetzero.producers.schedules.firing import span_of
 from offsetzero.schemas.ids import uuid7_of
 from offsetzero.settings import Settings
 from offsetzero.store import documents, fires
+from offsetzero.store.documents import Intake
 from offsetzero.store.fires import Page
 from offsetzero.store.script import Script
 
@@ -25,6 +28,7 @@ class Turned(NamedTuple):
     fire_at: datetime
     documents: int
     over: bool
+    begun: Sequence[Intake] = ()
 
 
 def turn(page: Page, settings: Settings) -> Script[Turned]:
@@ -37,16 +41,17 @@ def turn(page: Page, settings: Settings) -> Script[Turned]:
         yield from fires.end(page.fire_id)
         return Turned(page.fire_at, 0, True)
     free = yield from documents.lock_free(found)
-    begun, last = 0, page.after
+    begun, last = list[Intake](), page.after
     for document_id in found:
         document = free.get(document_id)
         if document is not None:
             event_id = uuid7_of(page.fire_at, page.fire_id.bytes, document_id.bytes)
-            yield from runs.begin_again(document, settings, event_id=event_id, bulk=True)
-            begun += 1
+            span = span_of(page.fire_id).next()
+            again = runs.begin_again(document, settings, event_id=event_id, bulk=True, span=span)
+            begun.append((yield from again))
         elif (yield from documents.is_living(document_id)):
             break
         last = document_id
     if last is not None and last != page.after:
-        yield from fires.turn_page(page.fire_id, begun, last)
-    return Turned(page.fire_at, begun, False)
+        yield from fires.turn_page(page.fire_id, len(begun), last)
+    return Turned(page.fire_at, len(begun), False, begun)

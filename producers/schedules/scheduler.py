@@ -15,13 +15,15 @@ import psycopg
 from offsetzero import logs, metrics
 from offsetzero.clock import SYSTEM, Clock
 from offsetzero.errors import ConfigurationError
+from offsetzero.producers import runs
 from offsetzero.producers.schedules import firing, reindexing, timetable
 from offsetzero.settings import Settings
-from offsetzero.store import fires, schedules
+from offsetzero.store import fires, reports, schedules
 from offsetzero.store.availability import is_away
 from offsetzero.store.database import Connection, session
 from offsetzero.store.schedules import Kind
 from offsetzero.store.script import Script, run
+from offsetzero.turns import Turns
 
 T = TypeVar("T")
 _log = logs.get(__name__)
@@ -32,7 +34,7 @@ AT_ONCE = 100
 _AGAIN = timedelta(seconds=60)  # after a failure that the schedule itself is to blame for
 _REST_SECONDS = 60.0  # of a re-index that has failed
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 5.0
-_MEASURE_SECONDS, _PRUNE_SECONDS, _RULES_SECONDS = 5.0, 60.0, 3600.0
+_MEASURE_SECONDS, _PRUNE_SECONDS, _SELDOM_SECONDS = 5.0, 60.0, 3600.0
 _SILENT_SECONDS = 90.0  # without a turn; longer than a statement may take
 _SESSION = """
 SET statement_timeout = '60s'; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s';
@@ -58,12 +60,11 @@ class Scheduler:
         self._after = ""
         self._rests: dict[UUID, float] = {}
         self._at: dict[Callable[..., Any], float] = {}
-        self._turned_at = clock.monotonic()
+        self._turns = Turns("scheduler", clock, _SILENT_SECONDS)
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether it goes on, and what to show; any thread may ask."""
-        silent = self._clock.monotonic() - self._turned_at
-        return silent < _SILENT_SECONDS, {"scheduler": {"turned_seconds_ago": round(silent, 1)}}
+        return self._turns.health()
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set. A transaction in hand is finished first.
@@ -72,7 +73,7 @@ class Scheduler:
             ConfigurationError: the database has no schedules, or those of another version.
         """
         while not stop.is_set():
-            self._turned_at = self._clock.monotonic()
+            self._turns.turn()
             try:
                 with session(self._settings, "offsetzero-scheduler") as connection:
                     connection.execute(_SESSION)
@@ -88,12 +89,13 @@ class Scheduler:
 
     def _serve(self, connection: Connection, stop: threading.Event) -> None:
         while not stop.is_set():
-            self._turned_at = self._clock.monotonic()
-            self._now_and_then(_RULES_SECONDS, self._read_rules, connection)
+            self._turns.turn()
+            self._now_and_then(_SELDOM_SECONDS, self._read_rules, connection)
             worked = self._fire(connection)
             worked = self._reindex(connection) or worked
             self._now_and_then(_MEASURE_SECONDS, self._measure, connection)
             self._now_and_then(_PRUNE_SECONDS, self._prune, connection)
+            self._now_and_then(_SELDOM_SECONDS, self._forget, connection)
             self._pause = _FIRST_PAUSE  # it serves again
             if not worked:
                 stop.wait(POLL_SECONDS)
@@ -103,8 +105,8 @@ class Scheduler:
         at = run(connection, schedules.now())
         found = run(connection, schedules.due(at, AT_ONCE))
         acted = False
-        for schedule_id in found:
-            self._turned_at = self._clock.monotonic()
+        for schedule_id, kind in found:
+            self._turns.turn()
             try:
                 done = _in_transaction(connection, firing.act(schedule_id, self._settings))
             except Exception as error:
@@ -114,6 +116,8 @@ class Scheduler:
             if done is not None:
                 acted = acted or bool(done.fires)
                 self._tell(done)
+                if kind is Kind.REPORT and done.fires:
+                    break  # it may have taken long: what has come due meanwhile and is quick comes before the next one
         return acted
 
     def _reindex(self, connection: Connection) -> bool:
@@ -140,6 +144,8 @@ class Scheduler:
             self._rests[page.fire_id] = now + _REST_SECONDS
             return True
         metrics.SCHEDULE_DOCUMENTS.inc(turned.documents)
+        for one in turned.begun:
+            runs.count(one)
         if turned.over:
             _log.info("re-index is over", fire_at=turned.fire_at.isoformat())
         elif not turned.documents:  # somebody holds the next one
@@ -169,7 +175,7 @@ class Scheduler:
         """Correct when schedules fire next: the rules of a zone may have changed since that was computed."""
         timetable.forget()
         for one in run(connection, schedules.every()):
-            self._turned_at = self._clock.monotonic()
+            self._turns.turn()
             if one.paused_at is not None:
                 continue  # `resume` does it
             try:
@@ -185,6 +191,10 @@ class Scheduler:
 
     def _prune(self, connection: Connection) -> None:
         run(connection, fires.prune())
+
+    def _forget(self, connection: Connection) -> None:
+        run(connection, reports.prune())
+        run(connection, schedules.prune())
 
     def _now_and_then(self, seconds: float, work: Callable[[Connection], None], connection: Connection) -> None:
         now = self._clock.monotonic()

@@ -17,9 +17,10 @@ import psycopg
 import pytest
 from commands import CommandsHere
 
+from offsetzero import metrics, tracing
 from offsetzero.producers.schedules import firing, reindexing
 from offsetzero.producers.schedules.scheduler import Scheduler
-from offsetzero.schemas.ids import time_of, uuid7, uuid7_of
+from offsetzero.schemas.ids import first_of, time_of, uuid7, uuid7_of
 from offsetzero.settings import Settings
 from offsetzero.store import fires, reports, schedules
 from offsetzero.store.schedules import Schedule
@@ -166,7 +167,8 @@ def test_a_clock_that_was_set_back_fires_nothing_twice_and_loses_nothing(
     (fired,) = act(connection, config, "each")
     ahead = datetime.now(UTC) + timedelta(days=1)
     connection.execute("UPDATE schedules SET done_until = %s, next_at = %s", (ahead, ahead + timedelta(minutes=1)))
-    assert run(connection, schedules.due(datetime.now(UTC), 10)) == [one(connection, "each").id], "it is looked at"
+    looked_at = run(connection, schedules.due(datetime.now(UTC), 10))
+    assert looked_at == [(one(connection, "each").id, schedules.Kind.EVENT)]
     assert act(connection, config, "each") == []
     after = one(connection, "each")
     assert after.done_until < ahead
@@ -340,6 +342,42 @@ def test_what_was_done_long_ago_is_forgotten_but_not_the_last_of_its_own_times(
     assert [(now - fire.fire_at).days for fire in left] == [96, 97]
 
 
+def test_reports_and_the_audit_are_forgotten_after_two_years(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    offsetzero("schedules", "add", "daily", "0 0 * * *", "report", "--tenant", "acme")
+    offsetzero("schedules", "run", "daily")
+    for table, at in [("reports", "made_at"), ("schedule_actions", "at")]:
+        connection.execute(
+            f"INSERT INTO {table} SELECT (jsonb_populate_record(NULL::{table}, to_jsonb(r) || jsonb_build_object("
+            f"'id', d.id, '{at}', now() - d.age))).* FROM (SELECT * FROM {table} LIMIT 1) r, "
+            "(VALUES (%s, interval '731 days'), (%s, interval '729 days')) d (id, age)".encode(),
+            [uuid7_of(datetime.now(UTC) - timedelta(days=days)) for days in (731, 729)],
+        )
+    with scheduling(config):
+        for table in ("reports", "schedule_actions"):
+            oldest = f"SELECT min(id::text)::uuid > %s FROM {table}".encode()
+            about = (first_of(datetime.now(UTC) - timedelta(days=730)),)
+            wait_until(lambda: connection.execute(oldest, about).fetchone() == (True,), what=table)  # noqa: B023
+    counts = "SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM schedule_actions)"
+    assert connection.execute(counts).fetchone() == (2, 3), "and only these"
+
+
+def test_what_is_quick_comes_before_reports_and_between_two_of_them(
+    offsetzero: CommandsHere, connection: Connection, config: Settings
+) -> None:
+    for name, kind in [("first", ["report"]), ("second", ["report"]), ("event", EVENT)]:
+        offsetzero("schedules", "add", name, past(), *kind)
+        sleep(connection, name, timedelta(hours=3))
+    scheduler = Scheduler(config)
+    done = []
+    while scheduler._fire(connection):
+        rows = connection.execute("SELECT s.name FROM schedule_fires f JOIN schedules s ON s.id = f.schedule_id")
+        done.append(sorted(name for (name,) in rows))
+    assert [len(names) for names in done] == [2, 3], "one report at a time"
+    assert "event" in done[0]
+
+
 @pytest.mark.parametrize(
     ("script", "condition"),
     [
@@ -399,13 +437,20 @@ def test_a_reindex_begins_a_run_of_each_document_once_whoever_is_killed(
     offsetzero("schedules", "pause", "nightly")
     assert turn(connection) is None
     connection.execute("UPDATE schedules SET paused_at = NULL")
+    counted = metrics.LANES.labels("bulk", "asked")._value
+    before = counted.get()
     with scheduling(config), scheduling(config):
         wait_until(lambda: connection.execute("SELECT 1 FROM schedule_fires WHERE ended_at IS NOT NULL").fetchall())
+    assert counted.get() == before + 31, "what schedulers have begun and committed"
     worked = [UUID(key) for (key,) in connection.execute("SELECT aggregateid FROM outbox ORDER BY number")]
     assert worked == [one for one in mine if one != gone], "each once, in its order"
     assert connection.execute("SELECT count(*), count(DISTINCT document_id) FROM runs").fetchone() == (34, 34)
     assert connection.execute("SELECT DISTINCT topic FROM outbox").fetchall() == [("documents.bulk",)]
     assert connection.execute("SELECT documents FROM schedule_fires").fetchone() == (34,)
+    ((fire_id,),) = connection.execute("SELECT id FROM schedule_fires").fetchall()
+    headers = [found for (found,) in connection.execute("SELECT headers FROM outbox")]
+    parents = [tracing.read(one["traceparent"]) for one in headers if one["traceparent"] == one["ce_traceparent"]]
+    assert [span and span.trace_id for span in parents] == [fire_id.hex] * 34, "the trace of the fire"
     assert count() == 34
 
 
