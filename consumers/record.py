@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 
 from offsetzero.consumers.order import Copy, Order, Version
 from offsetzero.retry.failures import Failure
+from offsetzero.schemas.shapes import SHARED, share
 from offsetzero.store.forced import Forced
 from offsetzero.topics.catalogue import is_bulk
 
@@ -90,7 +91,8 @@ class Record:
         self.key = key
         self.value = value
         # Apart: the names are those of every other record, the values nothing that the garbage collector looks at.
-        self.header_names, self.header_values = zip(*headers) if headers else ((), ())  # noqa: B905 - pairs
+        names, self.header_values = zip(*headers) if headers else ((), ())  # noqa: B905 - pairs
+        self.header_names = SHARED.get(names) or share(names)
         self.timestamp_ms = timestamp_ms
         self.size = OVERHEAD + len(value or b"") + len(key or b"") + bytes_of(self.header_values)
         self.done = False

@@ -154,18 +154,21 @@ def glance(value: bytes | None, headers: RawHeaders | None) -> Glance:
         InvalidEvent: this is no CloudEvent that we can read; the message says why.
     """
     pairs = headers if type(headers) is list else list(headers or ())
-    names, values = zip(*pairs) if pairs else ((), ())  # noqa: B905 - pairs cannot be of two lengths, and it costs
+    names: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
+    if pairs:
+        names, values = zip(*pairs)  # noqa: B905 - pairs cannot be of two lengths, and it costs
     return glance_at(value, names, values)
 
 
-def glance_at(value: bytes | None, names: Sequence[str], values: Sequence[Any]) -> Glance:
+def glance_at(value: bytes | None, names: tuple[str, ...], values: Sequence[Any]) -> Glance:
     """The same from the names and the values of the headers, apart: two objects in place of one for each header.
 
     Raises:
         InvalidEvent: as `glance`.
     """
     try:
-        count, shape, version, source, kind, event_id, at, number, media = KNOWN.get("\n".join(names)) or learn(names)
+        count, shape, version, source, kind, event_id, at, number, media = KNOWN.get(names) or learn(names)
         # plain headers: every name occurs once, and every value is printable ASCII
         if count and count == len(values) and not b"".join(values).translate(None, _PRINTABLE):
             time = None
@@ -174,8 +177,8 @@ def glance_at(value: bytes | None, names: Sequence[str], values: Sequence[Any]) 
                     time = datetime.fromisoformat(text)
                 else:
                     time = attributes.parse_time(text)
-            if number is not None and values[number]:
-                attributes.parse_sequence(values[number].decode())
+            if number is not None and (digits := values[number]) and not (digits.isdigit() and len(digits) <= 18):
+                attributes.parse_sequence(digits.decode())
             content_type = values[media].decode() or None if media is not None else None
             found = Glance(
                 values[source].decode(),

@@ -1,7 +1,7 @@
 """Where each attribute stands among a record's headers: learnt once for each list of header names.
 
-Producers write the same names in the same order, record after record. So the names of a record are looked up as one
-text, and its attributes are then taken by their places.
+Producers write the same names in the same order, record after record. So the attributes of a record are taken by their
+places, which its names tell; and the records in flight that have the same names share them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,10 @@ only the full way can tell which header is the content type."""
 MAX_SHAPES = 256
 MAX_NAMES = 2_000
 """Characters of names that are remembered."""
-KNOWN: dict[str, Places] = {}
-"""The places in headers of certain names in a certain order; the names stand below each other."""
+KNOWN: dict[tuple[str, ...], Places] = {}
+"""The places in headers of certain names in a certain order."""
+SHARED: dict[tuple[str, ...], tuple[str, ...]] = {}
+"""Names in a certain order, by themselves; see `share`."""
 
 
 class Shape:
@@ -62,21 +64,32 @@ class Shape:
 NO_SHAPE = Shape({}, {})
 
 
-def learn(names: Sequence[str]) -> Places:
+def share(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that are not in `SHARED`, for all records that come with the same ones from now on.
+
+    A third of what a record in flight has in memory was its header's names, which the client makes anew for each.
+    """
+    if sum(map(len, names)) <= MAX_NAMES:
+        if len(SHARED) >= MAX_SHAPES:
+            SHARED.clear()
+        SHARED[names] = names
+    return names
+
+
+def learn(names: tuple[str, ...]) -> Places:
     """The places in headers of these names, in this order; known from now on."""
     at = {name: place for place, name in enumerate(names)}
     found = {name[len(PREFIX) :]: place for name, place in at.items() if _is_attribute(name)}
     required = [found.get(name, -1) for name in ("specversion", "source", "type", "id")]
-    odd = any("\n" in name or (name.lower() == CONTENT_TYPE and name != CONTENT_TYPE) for name in names)
+    odd = any(name.lower() == CONTENT_TYPE and name != CONTENT_TYPE for name in names)
     plain = len(at) == len(names) and -1 not in required and not odd
     version, source, kind, event_id = required
     optional = found.get("time"), found.get("sequence"), at.get(CONTENT_TYPE)
     places = (len(names) if plain else 0, Shape(at, found), version, source, kind, event_id, *optional)
-    key = "\n".join(names)
-    if len(key) <= MAX_NAMES:
+    if sum(map(len, names)) <= MAX_NAMES:
         if len(KNOWN) >= MAX_SHAPES:
             KNOWN.clear()
-        KNOWN[key] = places
+        KNOWN[names] = places
     return places
 
 

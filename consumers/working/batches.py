@@ -33,7 +33,7 @@ class BatchHandling(RecordHandling):
         work = _Work(ordered=self._ordered)
         try:
             for record in run.begin_all():
-                if not work.must_wait(record):
+                if not (work.keeps_others and work.must_wait(record)):
                     self._look_at(work, record)
             self._do(work)
             run.ended.extend(work.endings)  # all at once: while the call goes on, all of it runs
@@ -42,7 +42,7 @@ class BatchHandling(RecordHandling):
             self._tally.tell()
 
     def _look_at(self, work: "_Work", record: Record) -> None:
-        if self._waiting.must_wait(record):
+        if record.provider is not None and self._waiting.must_wait(record):
             self._do(work)
             work.end(record, Ending.AGAIN)
             return
@@ -107,8 +107,7 @@ class BatchHandling(RecordHandling):
         each = (self._clock.monotonic() - started) / len(calls)
         for (label, outcome), count in Counter(zip([call.label for call in calls], outcomes, strict=True)).items():
             self._tally.handled(label, outcome, each, count)
-        for call in calls:
-            work.end(call.record, Ending.DONE)
+        work.end_all([call.record for call in calls])
 
     def _settle(self, call: Call) -> Ending:
         if call.record.failed is not None:
@@ -149,9 +148,22 @@ class _Work:
                 self._left_for_retries.add((record.order, record.key))
         self.endings.append((record, ending))
 
+    def end_all(self, records: Sequence[Record]) -> None:
+        """Note that all of these are done."""
+        if any(record.held or record.moved is not None for record in records):
+            for record in records:
+                self.end(record, Ending.DONE)
+        else:
+            self.endings += [(record, Ending.DONE) for record in records]
+
+    @property
+    def keeps_others(self) -> bool:
+        """Whether any record has to wait for one before it."""
+        return bool(self._held or self._left_for_retries)
+
     def that_may_begin(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Those that still belong to this member and have to wait for none."""
-        if not self._held and not self._left_for_retries and all(call.record.owned.active for call in calls):
+        if not self.keeps_others and all(call.record.owned.active for call in calls):
             return calls
         return [call for call in calls if not self.must_wait(call.record) and not self.is_over(call)]
 

@@ -489,7 +489,9 @@ class Dispatcher:
         again: list[Record] = []
         while run.ended:
             record, ending = run.ended.popleft()
-            if ending is Ending.AGAIN and record.owned.active:
+            if ending is Ending.DONE:
+                self._turns.finish(record, done=True)
+            elif ending is Ending.AGAIN and record.owned.active:
                 if not record.is_suspect:
                     self._turns.suspects.discard(record)
                 again.append(record)
@@ -501,7 +503,7 @@ class Dispatcher:
                 self._turns.send_back(record)
                 self._turns.let_out()
             else:
-                self._turns.finish(record, done=ending is Ending.DONE)
+                self._turns.finish(record, done=False)
             moved = True
         self._turns.postpone(again)
         while True:

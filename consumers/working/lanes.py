@@ -96,7 +96,8 @@ class KeyLanes:
 
     def finish(self, record: Record) -> None:
         """A taken record has ended: the next one of its key becomes ready."""
-        self._stop(record)
+        if self._is_limited:
+            self._limits.leave(record)
         self._free(record.key)
 
     def part(self, key: bytes | None, unwanted: Callable[[Record], bool]) -> list[Record]:
