@@ -5,7 +5,10 @@ first of the 20 before once more, with the same id, when its document has been u
 7, in order but for their random end.
 """
 
+import multiprocessing
+import os
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -24,6 +27,8 @@ AGAIN = range(NEW, 18)
 DELETED, TWICE = 18, 19
 TENANTS = 50
 MOST_BYTES = 1_000_000
+TELL_SECONDS = 10.0
+NOTE_EVERY = 1_000
 _MARK = UUID("01234567-89ab-7cde-8f01-23456789abcd")
 _FIRST_MS = 1_767_225_600_000  # 1 January 2026
 _MIX = 0x9E3779B97F4A7C15
@@ -109,19 +114,53 @@ def at_end_of_round(number: int) -> bool:
     return number % ROUND == ROUND - 1
 
 
-def fill(bootstrap: str, name: str, partitions: int, count: int) -> None:
+def fill(bootstrap: str, name: str, partitions: int, count: int, tell: Callable[[int], object] | None = None) -> None:
     """Make a topic with so many of the events, and an empty one for its bulk lane.
+
+    One process for each core writes every so many-th document: the events of each are in their order.
+
+    Args:
+        tell: called every ten seconds with how many have been written.
 
     Raises:
         RuntimeError: the broker did not take them all.
     """
     topic.create(bootstrap, name, partitions)
     topic.create(bootstrap, f"{name}.bulk", partitions)
-    made, client = Documents(), topic.producer(bootstrap)
+    spawn, parts = multiprocessing.get_context("spawn"), os.cpu_count() or 1
+    written = spawn.Array("q", parts)
+    writers = [
+        spawn.Process(target=_write, args=(bootstrap, name, count, part, parts, written)) for part in range(parts)
+    ]
+    for writer in writers:
+        writer.start()
+    try:
+        for writer in writers:
+            while writer.is_alive():
+                writer.join(TELL_SECONDS)
+                if writer.is_alive() and tell is not None:
+                    tell(sum(written))
+    finally:
+        for writer in writers:
+            writer.kill()  # one that has ended does not mind
+    if sum(written) != count:
+        raise RuntimeError(f"{sum(written):,} of {count:,} events were written: {[one.exitcode for one in writers]}")
+
+
+def _write(bootstrap: str, name: str, count: int, part: int, parts: int, written: Any) -> None:
+    """Write the events of every so many-th document, and note how many have been."""
+    made, done = Documents(), 0
     refused: list[KafkaError] = []
+    client = topic.producer(bootstrap, only_errors=True)
     for number in range(count):
+        if place(meant(number))[0] % parts != part:
+            continue
         topic.produce(client, name, made.record(number), refused)
+        done += 1
+        if not done % NOTE_EVERY:
+            written[part] = done
     topic.flush(client, refused)
+    written[part] = done
 
 
 def _made(codec: Codec, event: Event) -> tuple[bytes, list[tuple[str, Any]]]:

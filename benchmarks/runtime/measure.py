@@ -9,7 +9,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,6 +44,10 @@ class Contestant:
     venv: str | None = None
     most: int | None = None
     database: bool = False
+
+    def with_options(self, **more: Any) -> "Contestant":
+        """The same, with more of them."""
+        return replace(self, options={**self.options, **more})
 
 
 class Bench:
@@ -83,8 +87,9 @@ class Bench:
         """The same with the events of `documents.py`, and an empty topic for the bulk lane."""
         name = f"{self._prefix}{row}.documents"
         self._filled = True
-        documents.fill(self.servers.bootstrap, name, partitions, count)
-        say(f"{count:,} events written")
+        started = time.perf_counter()
+        documents.fill(self.servers.bootstrap, name, partitions, count, lambda done: say(f"  {done:,} written"))
+        say(f"{count:,} events written in {time.perf_counter() - started:.1f} s")
         return name
 
     def load(self, name: str, rate: int, window: float, windows: int, kind: str) -> list[str]:
@@ -135,6 +140,8 @@ class Bench:
         of: int,
         beside: Callable[[], Any] = lambda: None,
         seconds: float = _SECONDS,
+        *,
+        told: bool = False,
     ) -> Result:
         """Run a contestant once.
 
@@ -144,24 +151,25 @@ class Bench:
             of: how many events are in it.
             beside: called once it has been started.
             seconds: after which it is ended.
+            told: whether what it says on the way is shown at once.
 
         Returns:
             What it printed, with `group` and `load`; only `problems` when it failed.
         """
         load = os.getloadavg()[0]
         command, group = self.command(contestant, name, of)
-        result = {**run(command, beside, seconds), "group": group, "load": load}
+        result = {**run(command, beside, seconds, told=told), "group": group, "load": load}
         if result.get("uncommitted"):
             result["problems"].append(f"{result['uncommitted']:,} events not committed at the end")
         say(f"  {contestant.name}: {_brief(result)}")
         return result
 
 
-def run(command: Sequence[str], beside: Callable[[], Any], seconds: float) -> Result:
-    """Run a command that prints one JSON line; `problems` says what went wrong otherwise."""
+def run(command: Sequence[str], beside: Callable[[], Any], seconds: float, *, told: bool = False) -> Result:
+    """Run a command that prints one JSON line; `problems` says what went wrong otherwise, unless it was `told`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OFFSETZERO_")}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment, cwd=folder)
+        process = subprocess.Popen(command, stdout=out, stderr=None if told else errors, env=environment, cwd=folder)
         try:
             beside()
             process.wait(seconds)

@@ -78,8 +78,13 @@ MARK = varint(NUMBER_MARK)
 """The same in the event's bytes."""
 
 
-def producer(bootstrap: str, linger_ms: int = 20) -> Producer:
-    """The producer that fills topics: lz4, and Java's partitioner as all of ours."""
+def producer(bootstrap: str, linger_ms: int = 20, *, only_errors: bool = False) -> Producer:
+    """The producer that fills topics: lz4, and Java's partitioner as all of ours.
+
+    Args:
+        linger_ms: how long it waits for more.
+        only_errors: whether it calls back for what the broker has refused alone.
+    """
     return Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -87,6 +92,8 @@ def producer(bootstrap: str, linger_ms: int = 20) -> Producer:
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
             "linger.ms": linger_ms,
+            "enable.idempotence": True,  # as many as are meant, in their order, whatever has to be sent again
+            "delivery.report.only.error": only_errors,
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 512 * 1024,
         }

@@ -27,6 +27,7 @@ from offsetzero.generation import Generation  # noqa: E402
 
 SOURCE = "documents"
 LOOK_SECONDS = 0.02
+TELL_SECONDS = 10.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK = os.sysconf("SC_CLK_TCK")
 NUMBER = 2
@@ -36,6 +37,7 @@ for name in ("bootstrap", "topic", "group", "database"):
     parser.add_argument(f"--{name}", required=True)
 for name in ("count", "of", "members"):
     parser.add_argument(f"--{name}", type=int, required=True)
+parser.add_argument("--seconds", type=float, default=float("inf"), help="after which it ends with what there is")
 
 
 def prepare(connection: psycopg.Connection[Any]) -> None:
@@ -81,23 +83,27 @@ class Sight:
 
     Attributes:
         seen: how many records were behind the positions at which times, from the last look before the first of them.
-        held: once a second, after how many of them, the resident memory (MiB) of the largest member.
+        held: once a second, after how many of them: the resident memory (MiB) of the largest member, and the CPU time
+            (seconds) that members and PostgreSQL have used so far.
         cpu: of the members, from the first look to the last.
         server: of PostgreSQL.
     """
 
     seen: list[tuple[float, int]]
-    held: list[tuple[int, float]]
+    held: list[tuple[int, float, float]]
     cpu: float = 0.0
     server: float = 0.0
 
 
-def watch(connection: psycopg.Connection[Any], members: list[subprocess.Popen[bytes]], of: int) -> Sight:
-    """Look at the positions until all is read."""
+def watch(
+    connection: psycopg.Connection[Any], members: list[subprocess.Popen[bytes]], of: int, seconds: float = float("inf")
+) -> Sight:
+    """Look at the positions until all is read, or so many seconds are over since the first record."""
     query = "SELECT sum(position)::bigint FROM group_positions WHERE group_name = 'catalogue' AND generation = %s"
     sight, next_held = Sight([(time.monotonic(), 0)], []), 0.0
     cpu = server = 0.0
-    while sight.seen[-1][1] < of:
+    next_told = time.monotonic() + TELL_SECONDS
+    while sight.seen[-1][1] < of and sight.seen[-1][0] - sight.seen[0][0] < seconds:
         if any(member.poll() is not None for member in members):
             raise SystemExit("a member ended")
         row = connection.execute(query, (NUMBER,)).fetchone()
@@ -108,11 +114,25 @@ def watch(connection: psycopg.Connection[Any], members: list[subprocess.Popen[by
         elif done > sight.seen[-1][1]:
             sight.seen.append((now, done))
         if now >= next_held and done:
-            sight.held.append((done, max(resident(member) for member in members)))
+            used = cpu_seconds(members) - cpu + server_seconds(connection) - server
+            sight.held.append((done, max(resident(member) for member in members), used))
             next_held = now + 1.0
+        if now >= next_told:
+            next_told = now + TELL_SECONDS
+            tell(sight, done, of)
         time.sleep(LOOK_SECONDS)
     sight.cpu, sight.server = cpu_seconds(members) - cpu, server_seconds(connection) - server
     return sight
+
+
+def tell(sight: Sight, done: int, of: int) -> None:
+    """Say how far it is."""
+    begun, (now, _) = sight.seen[0][0], sight.seen[-1]
+    rate = done / (now - begun) if now > begun else 0.0
+    left = f", {(of - done) / rate:,.0f} s left" if rate else ""
+    held = f", {sight.held[-1][1]:,.0f} MiB" if sight.held else ""
+    text = f"{time.strftime('%H:%M:%S')}   {done:,} of {of:,} ({done / of:.0%}), {rate:,.0f} a second{held}{left}"
+    print(text, file=sys.stderr, flush=True)
 
 
 def resident(member: subprocess.Popen[bytes]) -> float:
@@ -165,22 +185,25 @@ def main() -> None:
         started = time.monotonic()
         members = start(args, str(Path.cwd()))
         try:
-            sight = watch(connection, members, args.of)
+            sight = watch(connection, members, args.of, args.seconds)
         finally:
             for member in members:
                 member.terminate()
             for member in members:
                 member.wait(60)
         seen = sight.seen
+        done = seen[-1][1]
         line = {
-            "count": args.of,
+            "count": done,
             "seconds": seen[-1][0] - seen[0][0],
             "from_start": seen[-1][0] - started,
             "cpu_seconds": sight.cpu,
             "server_seconds": sight.server,
             "held": sight.held,
             "reached": seen[:: max(1, len(seen) // 500)] + seen[-1:],
-            "problems": problems(connection, args.of),
+            "problems": problems(connection, args.of)
+            if done == args.of
+            else [f"ended after {args.seconds:,.0f} s with {done:,} of {args.of:,} events"],
         }
     print(json.dumps(line), flush=True)
 

@@ -139,10 +139,48 @@ def test_the_fold_of_the_documents_is_that_of_their_records() -> None:
 
 
 def test_when_so_many_events_were_read_is_between_two_looks() -> None:
-    from rows.growth import _rate, _when
+    from rows.growth import pace, when
 
     reached = [(0, 10.0), (100, 11.0), (100, 11.5), (300, 13.0)]
-    assert _when(reached, 50) == 0.5
-    assert _when(reached, 200) == 2.25
-    assert _when(reached, 301) is None
-    assert _rate(reached, 100, 300) == pytest.approx(200 / 2.0)
+    assert when(reached, 50) == 0.5
+    assert when(reached, 200) == 2.25
+    assert when(reached, 301) is None
+    assert pace(reached, 100, 300) == pytest.approx(2.0 / 200)
+
+
+@pytest.mark.parametrize(("later", "linear", "mib", "flat"), [(40, "yes", 208, "yes"), (50, "NO", 215, "NO")])
+def test_a_long_fill_is_judged_by_the_cpu_time_of_its_halves_and_by_its_memory(
+    later: int, linear: str, mib: int, flat: str
+) -> None:
+    from rows import growth
+
+    looks = range(0, 1_001, 50)  # of 1,000 events: µs an event until the middle behind the first tenth, and after it
+    held = [
+        [done, mib if done >= 900 else 200, min(done, 550) * 40e-6 + max(0, done - 550) * later * 1e-6]
+        for done in looks
+    ]
+    result = {
+        "count": 1_000,
+        "seconds": 10.0,
+        "cpu_seconds": held[-1][2],
+        "server_seconds": 0.0,
+        "reached": [[done / 100, done] for done in looks],
+        "held": held,
+        "problems": [],
+    }
+    shown = growth.show(growth.found(result, 1_000))
+    assert f"Linear: {linear}." in shown
+    assert f"takes {later / 40:.2f} times the CPU time" in shown
+    assert f"Flat: {flat}." in shown
+    assert "at 1.00 times its pace" in shown
+
+
+def test_a_long_fill_that_was_ended_says_how_far_it_came() -> None:
+    from rows import growth
+
+    held = [[100, 200, 0.004], [200, 200, 0.008]]
+    said = "ended after 10 s with 200 of 1,000 events"
+    result = {"count": 200, "seconds": 10.0, "reached": [[0.0, 0], [10.0, 200]], "held": held, "problems": [said]}
+    shown = growth.show(growth.found(result, 1_000))
+    assert said in shown
+    assert "Linear: not measured." in shown
