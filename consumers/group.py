@@ -15,7 +15,7 @@ from offsetzero.consumers.declaring import (
     check_transactional,
 )
 from offsetzero.consumers.projection import Projection
-from offsetzero.consumers.record import bulk_of, tenant_of
+from offsetzero.consumers.record import BULK, bulk_of, tenant_of
 from offsetzero.consumers.working.atwork import limited
 from offsetzero.consumers.working.limits import Limit
 from offsetzero.consumers.working.transaction import is_async
@@ -343,7 +343,7 @@ class ConsumerGroup:
         if per_tenant is not None:
             found.append(Limit("tenant", per_tenant, tenant_of))
         if len({is_bulk(topic) for topic in self.topics()}) > 1:
-            found.append(Limit("bulk", settings.groups.bulk_concurrency or max(1, concurrency // 4), bulk_of))
+            found.append(Limit(BULK, settings.groups.bulk_concurrency or max(1, concurrency // 4), bulk_of))
         return found
 
     def longest(self, settings: Settings) -> float | None:

@@ -165,6 +165,10 @@ def tenant_of(record: Record) -> bytes | None:
     return record.header_values[names.index("ce_tenantid")] if "ce_tenantid" in names else None
 
 
+BULK = "bulk"
+"""The limit of what `bulk_of` names."""
+
+
 def bulk_of(record: Record) -> bytes | None:
     """`bulk` for a record of a lane for backfill, also while it is in a retry topic; None for others."""
     copy = record.copy

@@ -145,6 +145,9 @@ LIMITED = Gauge(
     "Records that wait because as many that are like them are handled as may be",
     ["group", "limit"],
 )  # `limit` is `tenant` or `bulk`
+AT_ONCE = Gauge(
+    "offsetzero_records_at_once", "Records that are alike, of which so many may be handled at once", ["group", "limit"]
+)
 PAUSES = Counter(
     "offsetzero_partition_pauses", "Partitions paused because less must be in flight", ["group", "reason"]
 )  # `reason` is a value of offsetzero.consumers.record.PauseReason

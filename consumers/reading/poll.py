@@ -17,7 +17,8 @@ from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.pressure import BATCH, Pressure
 from offsetzero.consumers.reading.replays import Replays
 from offsetzero.consumers.reading.tiers import Tiers
-from offsetzero.consumers.record import OwnedPartition, PauseReason, Record
+from offsetzero.consumers.reading.yielding import Yielding
+from offsetzero.consumers.record import BULK, OwnedPartition, PauseReason, Record
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.errors import GroupStopped
@@ -88,6 +89,8 @@ class PollLoop:
         self._resting = False
         self._is_leaving = False
         self._in_order = in_order
+        most = dispatcher.most(BULK)
+        self._yielding = Yielding(most, clock.monotonic()) if most is not None else None
         self._tiers = Tiers(dispatcher, clock, limits.max_in_flight_bytes)
         self._commits = commits or Commits(group, names, clock, opening.confirm)
         self._membership = Membership(
@@ -124,6 +127,7 @@ class PollLoop:
             metrics.IN_FLIGHT.labels(self._group).set(self._dispatcher.in_flight + self._dispatcher.waiting)
             for limit, waiting in self._dispatcher.limited.items():
                 metrics.LIMITED.labels(self._group, limit).set(waiting)
+                metrics.AT_ONCE.labels(self._group, limit).set(self._dispatcher.most(limit) or 0)
             self._membership.measure()
 
     def rest(self, stays: frozenset[OwnedPartition]) -> None:
@@ -226,8 +230,12 @@ class PollLoop:
 
     def _fetch(self, count: int, timeout: float) -> list[Message]:
         # consume() waits for a full batch or the whole timeout: so one poll, then what is there already.
+        begun = self._clock.monotonic()
         first = self._consumer.poll(timeout)
         if first is None:
+            if self._yielding is not None:
+                now = self._clock.monotonic()
+                self._dispatcher.resize(BULK, self._yielding.waited(now - begun - timeout, now))
             return []
         return [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
 

@@ -425,6 +425,20 @@ class Dispatcher:
             return turns.bulk.records <= limit and turns.bulk.bytes <= limit_bytes
         return turns.in_flight <= limit and turns.bytes <= limit_bytes
 
+    def most(self, limit: str) -> int | None:
+        """How many records that are alike may run at once by a limit; None when the group has none of this name."""
+        with self._lock:
+            return self._lanes.most(limit) if isinstance(self._lanes, KeyLanes) else None
+
+    def resize(self, limit: str, most: int) -> None:
+        """Let so many run at once from now on."""
+        with self._lock:
+            if not isinstance(self._lanes, KeyLanes) or self._lanes.most(limit) == most:
+                return
+            self._lanes.resize(limit, most)
+            self._call_workers()
+        self._wake()
+
     @property
     def limited(self) -> dict[str, int]:
         """Records that wait because as many that are like them run as may, by the name of the limit."""

@@ -128,6 +128,14 @@ class KeyLanes:
             self._free(record.key)
         return gone + waiting
 
+    def most(self, limit: str) -> int | None:
+        """How many records of one kind a limit lets run at once; None without one of this name."""
+        return self._limits.most(limit)
+
+    def resize(self, limit: str, most: int) -> None:
+        """Let so many of one kind run at once from now on; what runs goes on."""
+        self._limits.resize(limit, most)
+
     @property
     def ready(self) -> int:
         """How many records could run now; some may turn out to have to wait for a limit."""

@@ -58,6 +58,19 @@ class Limits:
             found[self._limits[self._full(kind) or 0].name] += len(records)
         return found
 
+    def most(self, name: str) -> int | None:
+        """How many of one kind a limit lets run at once; None when there is none of this name."""
+        return next((limit.most for limit in self._limits if limit.name == name), None)
+
+    def resize(self, name: str, most: int) -> None:
+        """Let so many of one kind run at once from now on. What runs goes on."""
+        for limit in self._limits:
+            if limit.name == name:
+                limit.most = most
+                for kind in list(limit.kinds):
+                    while kind in limit.kinds and self._place_one(limit, kind):
+                        pass
+
     def admit(self, record: Record) -> bool:
         """Give a record a place, or have it wait."""
         if (kind := self._kind(record)) is None:
@@ -129,12 +142,12 @@ class Limits:
             if name is not None:
                 limit.running[name] = limit.running.get(name, 0) + 1
 
-    def _place_one(self, limit: Limit, name: bytes) -> None:
+    def _place_one(self, limit: Limit, name: bytes) -> bool:
         """Of the kinds that wait for this limit, the first that no other one holds up; it goes to the end then."""
         kinds = limit.kinds[name]
         kind = next((one for one in kinds if self._full(one) is None), None)
         if kind is None:
-            return
+            return False
         self._placed.append(self._waiting[kind].popleft())
         self._count(kind)
         if not self._waiting[kind]:
@@ -142,6 +155,7 @@ class Limits:
         else:
             del kinds[kind]
             kinds[kind] = None
+        return True
 
     def _forget(self, kind: Kind) -> None:
         del self._waiting[kind]

@@ -13,6 +13,7 @@ from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.working.appends import Refusals
 from offsetzero.consumers.working.dispatch import Dispatcher
+from offsetzero.consumers.working.lanes import KeyLanes
 from offsetzero.consumers.working.parking import Parking
 from offsetzero.settings import GroupSettings
 from offsetzero.topics.names import Names
@@ -33,10 +34,16 @@ class Loop:
     """With partitions 0 and 1 of `documents` and `audit.retry-1m` assigned, unless a test assigns itself."""
 
     def __init__(
-        self, *, protocol: str = "consumer", assign: bool = True, commits: type[Commits] | None = None, **limits: int
+        self,
+        *,
+        protocol: str = "consumer",
+        assign: bool = True,
+        commits: type[Commits] | None = None,
+        lanes: KeyLanes | None = None,
+        **limits: int,
     ) -> None:
         self.clock = WorkingClock()
-        self.dispatcher = Dispatcher(self.clock)
+        self.dispatcher = Dispatcher(self.clock, lanes)
         self.facts = FakeFacts({"documents": "id-1", "audit.retry-1m": "id-2"})
         self.opening = Opening(self.facts, "audit", self.clock, NoThread)
         self.clock.work = self.opening.work

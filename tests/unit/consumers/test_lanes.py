@@ -125,6 +125,15 @@ class LanesMachine(RuleBasedStateMachine):
         self.lanes.again(record)
         self.queued[record.key].insert(0, record)
 
+    @rule(most=st.integers(1, 3))
+    def resize(self, most: int) -> None:
+        """More may run at any time; what was let run goes on when less may, so that is done while nothing is there."""
+        limit = next((one for one in self.limits if one.name == "bulk"), None)
+        assert self.lanes.most("bulk") == (limit and limit.most)
+        if limit is not None and (most > limit.most or not (self.taken or self.held or any(self.queued.values()))):
+            self.lanes.resize("bulk", most)
+            assert limit.most == most
+
     @rule(number=st.integers(0, 1))
     def revoke(self, number: int) -> None:
         stay = self.partitions[number]
@@ -170,6 +179,23 @@ class LanesMachine(RuleBasedStateMachine):
 
 TestLanes = LanesMachine.TestCase
 TestLanes.settings = machine()
+
+
+def test_a_limit_that_shrinks_lets_what_runs_go_on_and_one_that_grows_lets_more_run() -> None:
+    lanes = KeyLanes(1, [Limit("bulk", 3, bulk_of)])
+    stay = OwnedPartition("documents.bulk", "id", 0)
+    for offset in range(6):
+        lanes.add(Record(stay, offset, b"key-%d" % offset, b"v", [], 0))
+    running = [lanes.take() for _ in range(4)]
+    assert running.pop() is None
+    lanes.resize("bulk", 1)
+    for record in running[:2]:
+        assert record is not None
+        lanes.finish(record)
+        assert lanes.take() is None
+    lanes.resize("bulk", 3)
+    assert [record.offset for record in (lanes.take(), lanes.take()) if record is not None] == [3, 4]
+    assert lanes.take() is None
 
 
 def test_tenants_take_turns_at_a_limit_that_holds_up_all_of_them() -> None:

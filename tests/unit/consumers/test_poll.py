@@ -7,7 +7,9 @@ from unit.consumers.taking import end, finish, take
 
 from offsetzero.consumers.reading import opening, pressure
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
-from offsetzero.consumers.record import OwnedPartition, spans
+from offsetzero.consumers.record import BULK, OwnedPartition, bulk_of, spans
+from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.limits import Limit
 from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, TopicError
 from offsetzero.retry import headers as retry_headers
@@ -305,3 +307,20 @@ def test_a_partition_that_was_lost_is_not_entered_again() -> None:
     loop.turn(opening.CONTESTED_SECONDS)
     loop.turn(opening.CONTESTED_SECONDS)
     assert loop.facts.entered[before:] == []
+
+
+def test_backfill_gives_way_while_the_polling_thread_is_woken_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(lanes=KeyLanes(1, [Limit(BULK, 2, bulk_of)]))
+    late = 0.02
+
+    def poll(timeout: float) -> None:
+        loop.clock.advance(timeout + late)
+
+    def turned() -> int | None:
+        loop.turn()
+        return loop.dispatcher.most(BULK)
+
+    monkeypatch.setattr(loop.client, "poll", poll)
+    assert 1 in (turned() for _ in range(50))
+    late = 0.0
+    assert 2 in (turned() for _ in range(200))
