@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from offsetzero import metrics
 from offsetzero.consumers.sweeping import sweeper
 from offsetzero.consumers.sweeping.sweeper import Sweeper
 from offsetzero.settings import Settings
@@ -205,6 +206,21 @@ def test_a_run_that_somebody_holds_keeps_no_other_step_from_its_rescue(
         assert [one.lease.run_id for one in judge.look(session)] == [other]
         holder.rollback()
         assert [one.lease.run_id for one in judge.look(session)] == [run_id], "at the next look"
+
+
+def test_the_sweeper_measures_the_oldest_transaction(settings: Settings) -> None:
+    judge = Sweeper(settings, members=lambda _settings, _group: [])
+    with (
+        database.session(settings, "offsetzero-sweeper") as session,
+        psycopg.connect(settings.database_url.get_secret_value()) as old,
+    ):
+        ((begun,),) = old.execute("SELECT now()").fetchall()
+        judge.look(session)
+        ((passed,),) = session.execute("SELECT extract(epoch FROM clock_timestamp() - %s)", (begun,)).fetchall()
+        assert 0 < metrics.OLDEST_TRANSACTION._value.get() <= passed
+        old.rollback()
+        judge.look(session)
+    assert metrics.OLDEST_TRANSACTION._value.get() == 0, "its own does not count"
 
 
 @pytest.mark.parametrize("who", ["its owner is gone", "another has begun the event"])
