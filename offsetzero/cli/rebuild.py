@@ -1,26 +1,22 @@
 """`offsetzero rebuild`: make a projection anew beside the one that is read, and have the new one read."""
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offsetzero.cli import preview
+from offsetzero.cli import preview, rebuild_view
 from offsetzero.cli.dlq_desk import Who, Why
 from offsetzero.cli.signals import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
-    from offsetzero.cli.rebuild_run import Plan, Rebuild
-    from offsetzero.consumers.rebuilding.reach import Reach
-    from offsetzero.consumers.rebuilding.switching import WouldLose
+    from offsetzero.cli.rebuild_run import Rebuild
     from offsetzero.settings import Settings
 
 EXIT_REFUSED = 3
 """Events that readers see now would be missing; nothing was switched."""
 EXIT_INTERRUPTED = 4
 """By Ctrl-C or SIGTERM: the same command goes on where it was."""
-MAX_LISTED = 20
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="A projection: indexer, catalogue, package.module:name")]
 
@@ -107,7 +103,7 @@ def rebuild(
     if problems:
         raise ConfigurationError(problems)
     config = settings.load(needs=frozenset({"kafka", "database"}))
-    one = Rebuild(config, group, name, _say)
+    one = Rebuild(config, group, name, rebuild_view.say)
     try:
         if until is not None:
             from offsetzero.cli import rebuild_until
@@ -120,7 +116,7 @@ def rebuild(
             wish = _Wish(processes, switch, accept, rollback, why, dlq_desk.operator(who), stand_still)
             _make(config, one, wish, yes=yes)
     except KeyboardInterrupt:
-        _say("Interrupted. The same command goes on where it was; --abandon drops what was never read.")
+        rebuild_view.say("Interrupted. The same command goes on where it was; --abandon drops what was never read.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         one.close()
@@ -147,21 +143,21 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
 
     plan = one.plan(back=wish.back)
     count = processes(wish.processes, plan.reach)
-    _show(one, plan, count, switch=wish.switch)
+    rebuild_view.show(one, plan, count, switch=wish.switch)
     if not yes:
         preview.nothing_was_changed()
         return
     generation = one.begin(plan)
     old = Generation(one.group.name, plan.read.number)
-    rebuild_archive.read(config, one, generation, _say)
+    rebuild_archive.read(config, one, generation, rebuild_view.say)
     try:
         with sigterm_as_ctrl_c(), Members(one.name, generation, count) as members:
             with progress(generation.name) as shown:
                 one.fill(generation, members, shown, whole=not wish.switch)
             if made := indexing.make(config, one.group, generation):
-                _say(f"Made of all that generation {generation.number} has read: {', '.join(made)}")
+                rebuild_view.say(f"Made of all that generation {generation.number} has read: {', '.join(made)}")
             if not wish.switch:
-                _say(
+                rebuild_view.say(
                     f"Generation {generation.number} has read what was in the log. The same command without --no-switch"
                     " goes on from there, and has it read."
                 )
@@ -170,61 +166,23 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
             rebuild_switch.switch(one, plan, generation, members, asked)
             rebuild_switch.hand_over(one, old, members)
             if indexing.differs(config, one.group, plan.read):
-                _say(f"Members that have the settings of before end with an error: start {one.name} with the new ones.")
+                rebuild_view.say(
+                    f"Members that have the settings of before end with an error: start {one.name} with the new ones."
+                )
     except WouldLose as error:
-        _list(error)
+        rebuild_view.tell_losses(error)
         raise typer.Exit(EXIT_REFUSED) from None
     except KeyboardInterrupt:
         if not one.is_read(generation):
             raise
-        _say(
+        rebuild_view.say(
             f"Interrupted, and generation {generation.number} of {one.group.name} is read: nothing is left to do. The"
             " group's own members move over by themselves."
         )
-    _say(
+    rebuild_view.say(
         f"Generation {old.number} is kept: `offsetzero rebuild {one.name} --rollback` has it read again, --prune"
         " drops it."
     )
-
-
-def _show(one: "Rebuild", plan: "Plan", count: int, *, switch: bool) -> None:
-    read, target, reach = plan.read, plan.target, plan.reach
-    if plan.back:
-        assert target is not None  # noqa: S101 - else there is nothing to go back to
-        what = f"generation {target.number}, which was read before, catches up"
-    elif target is not None:
-        what = f"generation {target.number}, begun at {target.created_at:%Y-%m-%d %H:%M:%SZ}, goes on"
-    else:
-        what = "a new generation begins at offset zero"
-    then = "then it is read" if switch else "it is not read yet"
-    print(f"{one.group.name}: generation {read.number} is read; {what}, with {_count(count, 'process', 'es')}; {then}.")
-    sources = ", ".join(one.topics)
-    print(f"{reach.left:,} of {reach.total:,} records of {sources} are to be read{_estimate(one, reach)}.")
-    for sentence in plan.gone:
-        print(sentence)
-
-
-def _estimate(one: "Rebuild", reach: "Reach") -> str:
-    rate = preview.busiest_rate(one.connection, one.group.name) if reach.left else None
-    if not rate:
-        return ""
-    return (
-        f"; about {preview.duration(reach.left / rate)} at {rate:,.0f} a second, as in the busiest minute of this group"
-    )
-
-
-def _list(error: "WouldLose") -> None:
-    for event in error.events[:MAX_LISTED]:
-        print(event)
-    if (more := error.count - MAX_LISTED) > 0:
-        print(f"… and {more:,} more")
-    if error.due_ms is not None:
-        _say(
-            f"{error}. They only wait for a retry, and it does not help to wait while others come to wait: with a"
-            " longer --stand-still none do; or go on without them, until they are done, with --accept."
-        )
-        return
-    _say(f"{error}. Mend and redrive them there, and give the same command again; or go on without them with --accept.")
 
 
 def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: bool, yes: bool) -> None:
@@ -246,7 +204,7 @@ def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: 
         print(f"{one.group.name}: only generation {next(it.number for it in found if it.is_read)} is there.")
     else:
         shown = ", ".join(map(str, numbers))
-        count = _count(len(numbers), "generation")
+        count = rebuild_view.count(len(numbers), "generation")
         print(f"{one.group.name}: {count} will be dropped: {shown}.")
         print("Their tables, retry and dead-letter topics go, and vectors of models that no other generation is of;")
         print("what the group has done stays known.")
@@ -254,12 +212,4 @@ def _drop(config: "Settings", one: "Rebuild", called: str | None, *, abandoned: 
         preview.nothing_was_changed()
         return
     one.alone.begin()
-    dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: _say(f"{text}."))
-
-
-def _count(count: int, name: str, plural: str = "s") -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}{plural}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    dropping.drop(config, one.connection, one.group.name, numbers, one.tiers, lambda text: rebuild_view.say(f"{text}."))

@@ -17,7 +17,7 @@ import pytest
 from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effects, uploaded
 
 from offsetzero import Transient, metrics
-from offsetzero.cli.groups import spare_the_collector
+from offsetzero.cli.group_run import spare_the_collector
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import ConsumerGroup

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from offsetzero.cli.groups import spare_the_collector
+from offsetzero.cli.group_run import spare_the_collector
 from simulation import plan, simulation
 from simulation.simulation import Result
 

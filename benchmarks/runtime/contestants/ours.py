@@ -7,7 +7,7 @@ from prometheus_client import Counter
 from terms import Meter
 
 from offsetzero import logs, metrics
-from offsetzero.cli.groups import spare_the_collector
+from offsetzero.cli.group_run import spare_the_collector
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.runtime import GroupRuntime
