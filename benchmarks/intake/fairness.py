@@ -21,11 +21,13 @@ from collections.abc import Mapping
 from backlog import TENANT, queue
 from confluent_kafka import Consumer, TopicPartition
 from running import Running, running
-from shares import Spent, spent
+from shares import OTHERS, STOLEN, Spent, spent
 from uploads import Answer, Client, at_rate, quantile
 
 TARGET = 2.0
 BUSY_PER_SECOND = 10.0
+MOST_TAKEN = 0.3
+"""Processors that other programs may have, for the figures to say something of the queue."""
 TOPIC = "documents"
 _STARTS = (
     "SELECT r.id::text, extract(epoch FROM r.created_at)::float8, extract(epoch FROM s.started_at)::float8, "
@@ -94,10 +96,12 @@ def shown(up: Running, tenant: str) -> float:
     return quantile(starts, 0.95)
 
 
-def told(name: str, before: Spent, after: Spent) -> None:
-    """Print who has had the processors meanwhile."""
-    shares = ", ".join(f"{who} {share:.2f}" for who, share in after.since(before).items())
-    print(f"processors, of {os.cpu_count()}, {name} (load {os.getloadavg()[0]:.1f}): {shares}", flush=True)
+def told(name: str, before: Spent, after: Spent) -> float:
+    """Print who has had the processors meanwhile; returns how many were not to be had for this."""
+    shares = after.since(before)
+    text = ", ".join(f"{who} {share:.2f}" for who, share in shares.items())
+    print(f"processors, of {os.cpu_count()}, {name}: {text}", flush=True)
+    return shares.get(OTHERS, 0.0) + shares.get(STOLEN, 0.0)
 
 
 def main() -> int:
@@ -126,8 +130,7 @@ def main() -> int:
         with_others = shown(up, "beside")
         lanes = dict(up.rows("SELECT lane, count(*) FROM runs WHERE tenant_id = %s GROUP BY lane", TENANT))
     print()
-    told("alone", before, after)
-    told("beside", before_busy, after_busy)
+    taken = max(told("alone", before, after), told("beside", before_busy, after_busy))
     print(
         f"the busy tenant: {options.documents} queued in {queued:.0f} s, then {len(answers)} sent in {seconds:.0f} s, "
         f"answered {dict(Counter(answer.status for answer in answers))}; by lane {lanes}; {left} open after that, "
@@ -136,7 +139,9 @@ def main() -> int:
     ratio = with_others / alone
     if not left:
         print("nothing of the busy tenant was left: it was not busy for long enough")
-    met = ratio <= TARGET and left > 0
+    if taken > MOST_TAKEN:
+        print(f"other programs had {taken:.2f} processors: the tenants have waited for these, too; measure again")
+    met = ratio <= TARGET and left > 0 and taken <= MOST_TAKEN
     print(f"target {'met' if met else 'NOT met'}: p95 to start is {ratio:.2f} times that of the tenant alone (2)")
     return 0 if met else 1
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_OTHERS, _STOLEN = "other programs", "stolen"
-SCRIPT = "this script"
+OTHERS, STOLEN, SCRIPT = "other programs", "stolen", "this script"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,8 @@ def spent(root: int) -> Spent:
     seconds[SCRIPT] = own.user + own.system
     machine = [int(one) / _TICKS for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _waits, irq, softirq, stolen = machine
-    seconds[_OTHERS] = user + nice + system + irq + softirq - sum(seconds.values())
-    seconds[_STOLEN] = stolen
+    seconds[OTHERS] = user + nice + system + irq + softirq - sum(seconds.values())
+    seconds[STOLEN] = stolen
     return Spent(time.monotonic(), seconds)
 
 
