@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-SPECIAL = {"open": 1, "discard": 1, "mended": 2, "stubborn": 1, "edit": 1, "stuck": 3}
+SPECIAL = {"open": 1, "discard": 1, "mended": 2, "stubborn": 1, "edit": 1, "amend": 1, "stuck": 3}
 """How many events of each have a document of their own, for the smallest log."""
 TENANTS = 20
-DEAD = frozenset({"open", "discard", "mended", "stubborn", "edit"})
+DEAD = frozenset({"open", "discard", "mended", "stubborn", "edit", "amend"})
+EDITED = ("edit", "amend")
 
 
 class Made(NamedTuple):
@@ -21,6 +22,10 @@ class Made(NamedTuple):
     tenant_id: str
     name: str | None
     trouble: str = ""
+
+    def __str__(self) -> str:
+        kind = "deletion" if self.name is None else "upload"
+        return f"event {self.event_id} ({self.trouble or 'ordinary'} {kind} of {self.document_id})"
 
 
 class Source:
@@ -64,7 +69,7 @@ class Source:
         """
         made = []
         for trouble, count in SPECIAL.items():
-            ends = trouble == "open" if holds else trouble in ("mended", "stubborn", "edit")
+            ends = trouble == "open" if holds else trouble in ("mended", "stubborn", *EDITED)
             for _ in range(count * times):
                 document = self._id()
                 document = UUID(int=document.int - document.int % self._tells)
@@ -91,7 +96,7 @@ def firsts(log: Iterable[Made]) -> Iterator[Made]:
 
 def edited(one: Made) -> Made:
     """As operators have changed it."""
-    return one._replace(name="good") if one.trouble == "edit" else one
+    return one._replace(name="good") if one.trouble in EDITED else one
 
 
 class Fold:

@@ -1,12 +1,17 @@
 """A projection whose rows show what was applied, in which order; run by processes, from a copy in their folder.
 
 The second word of an event's name says what happens to it: `once` and `twice` fail so often, `late` once and `stuck`
-for an hour in generation 1, `open`, `discard` and `edit` are poison until the name is changed, `stubborn` until it is
-redriven, and `mended` while there is a file `poison`.
+for an hour in generation 1, `open`, `discard` and `edit` are poison until the name is changed, `amend` in generation 1,
+`stubborn` until it is redriven, and `mended` while there is a file `poison`.
+
+While there is a file `slow` the new generation stays behind the old one, outside its transactions where it can; a file
+`frozen` says that the old one stands still, and which events were published last: the new one does these late. A switch
+that does not wait for it loses something.
 
 Each event of one document of SHELF_TELLS has one published that has its id for a run.
 """
 
+import contextlib
 import hashlib
 import os
 import time
@@ -28,7 +33,7 @@ TELLS = int(os.environ.get("SHELF_TELLS", "1"))
 HOLDS = os.environ.get("SHELF_ON_DEAD_LETTER") == "hold"
 shelf = ConsumerGroup(
     "shelf",
-    concurrency=8,
+    concurrency=32,  # of which most wait, to be behind
     tiers=[Tier("retry-1m", 0.3), Tier("retry-10m", 0.6)],
     on_dead_letter="hold" if HOLDS else "release",
     projection=Projection(TABLES),
@@ -90,7 +95,9 @@ def refuse(event: Any, ctx: Any, generation: str) -> None:
         raise Transient("busy", "as it is called")
     if trouble == "stuck" and first:
         raise Retry("stuck", "as it is called", after=3600)
-    if trouble in ("open", "discard", "edit") or (trouble == "mended" and Path("poison").exists()):
+    if trouble in ("open", "discard", "edit") or (trouble == "amend" and first):
+        raise Poison("corrupt", "as it is called")
+    if trouble == "mended" and Path("poison").exists():
         raise Poison("corrupt", "as it is called")
     if trouble == "stubborn" and not is_redriven:
         raise Poison("corrupt", "until it is sent again")
@@ -103,6 +110,18 @@ if os.environ.get("SHELF_KIND") == "batch":
         note(events, ctx.contexts, ctx.connection)
 
 else:
+
+    @shelf.prepare(DocumentUploaded)
+    @shelf.prepare(DocumentDeleted)
+    def stay_behind(event: DocumentUploaded | DocumentDeleted, ctx: Any) -> None:
+        is_new = isinstance(event, DocumentDeleted) or event.name.startswith("live")
+        if ctx.generation == 1 or ctx.handled.hop.hop or not is_new or not Path("slow").exists():
+            return
+        time.sleep(0.5)
+        end = time.monotonic() + 5.0
+        with contextlib.suppress(FileNotFoundError):
+            while ctx.meta.id in Path("frozen").read_text() and time.monotonic() < end:
+                time.sleep(0.05)
 
     @shelf.handler(DocumentUploaded)
     def note_upload(event: DocumentUploaded, ctx: Any) -> None:

@@ -1,8 +1,12 @@
 """The group of `shelf.py`: what was published to it, and what is in its tables."""
 
+import os
 import shutil
+import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,20 +41,25 @@ class Shelf:
         self.published: dict[UUID, Made] = {}
         shutil.copy(Path(__file__).with_name("shelf.py"), settings.home)
 
-    def publish(self, events: Iterable[Made], pause: float = 0.0, stop: threading.Event | None = None) -> None:
-        with Publisher(self.settings, linger=0.0 if pause else 0.02) as publisher:
+    def publish(self, events: Iterable[Made]) -> None:
+        with Publisher(self.settings, linger=0.02) as publisher:
             for one in events:
-                self.published[one.event_id] = one
-                publisher.publish(_event(one), event_id=one.event_id)
-                if stop is not None and stop.wait(pause):
-                    return
+                self._publish(publisher, one)
+
+    def _publish(self, publisher: Publisher, one: Made) -> None:
+        self.published[one.event_id] = one
+        publisher.publish(_event(one), event_id=one.event_id)
 
     @contextmanager
-    def live(self, source: Source, rate: float, troubles: Sequence[str]) -> Iterator[None]:
-        """Events go on coming, so many a second."""
+    def live(self, source: Source, rate: float, count: int, troubles: Sequence[str], freezes: int) -> Iterator[None]:
+        """Events go on coming, so many a second, later fewer, unless the generation that is read stands still.
+
+        So what that one did last is at the end of the log then, and the other one has to be behind just that. After so
+        many `freezes` of it the command is interrupted: it says what it waits for.
+        """
         stop = threading.Event()
-        events = source.ordinary(10**9, troubles)
-        thread = threading.Thread(target=self.publish, args=(events, 1 / rate, stop), name="live traffic")
+        asked = source, 1 / rate, count, troubles, freezes, stop
+        thread = threading.Thread(target=self._live, args=asked, name="live traffic")
         thread.start()
         try:
             yield
@@ -58,8 +67,36 @@ class Shelf:
             stop.set()
             thread.join(60)
 
-    def log(self) -> list[Made]:
-        """What the broker has of it, in the order of its partitions and offsets."""
+    def _live(
+        self,
+        source: Source,
+        pause: float,
+        count: int,
+        troubles: Sequence[str],
+        freezes: int,
+        stop: threading.Event,
+    ) -> None:
+        frozen, last = self.settings.home / "frozen", deque[UUID](maxlen=2)
+        url = self.settings.database_url.get_secret_value()
+        with psycopg.connect(url, autocommit=True) as connection, Publisher(self.settings, linger=0.0) as publisher:
+            for number, one in enumerate(source.ordinary(10**9, troubles)):
+                due, was = time.monotonic() + (pause if number < count else 10 * pause), False
+                while (still := _stands_still(connection)) or time.monotonic() < due:
+                    if still and not was:
+                        frozen.write_text(" ".join(map(str, last)))
+                        freezes -= 1
+                    was = still
+                    if freezes < 0:
+                        os.kill(os.getpid(), signal.SIGINT)
+                        return
+                    if stop.wait(min(pause, 0.05)):
+                        return
+                frozen.unlink(missing_ok=True)
+                self._publish(publisher, one)
+                last.append(one.event_id)
+
+    def placed(self) -> list[tuple[int, int, Made]]:
+        """What the broker has of it, by partition and offset, in their order."""
         spans = {number: (one.low, one.end) for number, one in retained.bounds(self.settings, "documents").items()}
         with TopicReader(self.settings) as reader:
             found = [
@@ -67,7 +104,19 @@ class Shelf:
                 for batch in reader.read("documents", spans)
                 for one in batch
             ]
-        return [self.published[event_id] for _, _, event_id in sorted(found)]
+        return [(number, offset, self.published[event_id]) for number, offset, event_id in sorted(found)]
+
+    def log(self) -> list[Made]:
+        """The same, without the places."""
+        return [one for _, _, one in self.placed()]
+
+    def positions(self, generation: int) -> dict[int, int]:
+        """How far a generation is in the source."""
+        query = (
+            "SELECT partition, position FROM group_positions"
+            " WHERE group_name = 'shelf' AND generation = %s AND topic = 'documents'"
+        )
+        return dict(self.all(query, generation))
 
     def all(self, query: str, *parameters: Any) -> list[Any]:
         return self.database.execute(query.encode(), parameters).fetchall()
@@ -92,6 +141,14 @@ class Shelf:
         )
         return {UUID(row[0]) for row in self.all(query, generation)}
 
+    def letters(self, generation: int) -> list[Made]:
+        """The events that are dead in a generation."""
+        query = (
+            "SELECT DISTINCT ON (source, event_id) event_id, outcome FROM processed_events"
+            " WHERE group_name = 'shelf' AND generation = %s ORDER BY source, event_id, redrive_no DESC"
+        )
+        return [self.published[UUID(row[0])] for row in self.all(query, generation) if row[1] == "dead-lettered"]
+
     def effects(self) -> dict[UUID, int]:
         """How often an event was published for each event."""
         query = "SELECT headers ->> 'ce_causationid', count(*) FROM outbox GROUP BY 1"
@@ -102,6 +159,33 @@ class Shelf:
             lambda: self.count(outcome, generation) >= count, f"{count} {outcome} in generation {generation}"
         )
         assert self.count(outcome, generation) == count
+
+    def await_all(
+        self,
+        events: Iterable[Made],
+        done: Callable[[], set[UUID]],
+        what: str,
+        enough: Callable[[], bool] | None = None,
+    ) -> None:
+        """Wait until something has been done of all these events; else say of which it was not.
+
+        Args:
+            events: of which.
+            done: the ids of those of which it has been.
+            what: has been done.
+            enough: cheaper than to look at all of them.
+        """
+        wanted = {one.event_id: one for one in events}
+
+        def missing() -> list[str]:
+            have = done()
+            return [str(one) for event_id, one in wanted.items() if event_id not in have]
+
+        try:
+            self.wait_until(enough or (lambda: not missing()), what)
+        except AssertionError:
+            lacks = missing()
+            raise AssertionError(f"{len(lacks)} of {len(wanted)} events not {what}: {lacks[:5]}") from None
 
     def await_quiet(self) -> None:
         """Wait until the generation that is read owes nothing; what the other one withholds is for a rollback."""
@@ -120,11 +204,28 @@ class Shelf:
         docs = {row[0]: row[1:] for row in self.all(f"SELECT document_id, version, name, trail FROM {schema}.docs")}
         counts = {row[0]: row[1:] for row in self.all(f"SELECT tenant_id, uploads, deletes FROM {schema}.counts")}
         return [
-            f"generation {generation}, {key}: {have.get(key)} instead of {want.get(key)}"
+            f"generation {generation}, {key}: {have.get(key)} instead of {want.get(key)}{self._about(key)}"
             for have, want in ((docs, expected.docs), (counts, expected.counts))
             for key in sorted({*have, *want}, key=str)
             if have.get(key) != want.get(key)
         ]
+
+    def _about(self, key: object) -> str:
+        """What has befallen a document."""
+        said = [
+            ("deletion" if one.name is None else "upload") + f" {one.trouble}".rstrip()
+            for one in self.published.values()
+            if one.document_id == key
+        ]
+        return f" (its events: {', '.join(said)})" if said else ""
+
+
+def _stands_still(connection: psycopg.Connection) -> bool:
+    """Whether the generation that is read does, for a switch."""
+    row = connection.execute(
+        "SELECT coalesce(frozen_until > clock_timestamp(), false) FROM group_pointers WHERE group_name = 'shelf'"
+    ).fetchone()
+    return row == (True,)
 
 
 def _event(one: Made) -> DocumentUploaded | DocumentDeleted:

@@ -4,57 +4,25 @@ import json
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
 import psycopg
 import pytest
-from kafka.folding.fold import DEAD, TENANTS, Fold, Made, Source, before_stuck, firsts
+from kafka.folding.fold import DEAD, EDITED, TENANTS, Fold, Made, Source, before_stuck, firsts
 from kafka.folding.parts import GROUP, Here, Parts, Processes
+from kafka.folding.scale import EVENTS, LARGE, SMALL, Scale, environment
 from kafka.folding.shelves import Shelf
-from kafka.folding.witnesses import Reader, Receiver, watch_switches, wrong_at_switches
+from kafka.folding.witnesses import Reader, Receiver, watch_switches, wrong_about_h, wrong_at_switches
 
 from offsetzero.settings import Settings
 
 IS_NIGHT = os.environ.get("OZ_TEST_PROFILE") == "nightly"
-EVENTS = int(os.environ.get("OZ_TEST_REBUILD_EVENTS", "1000000"))
 WHY = ["--why", "a proof"]
 GOOD = frozenset({"open", "discard"})  # what stays out of the fold
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How much of all there is.
-
-    Attributes:
-        events: ordinary ones, before the rebuild.
-        special: times as many of what has a document of its own.
-        trouble: the share of the ordinary ones that fail at first.
-        rate: events a second during the rebuild.
-        after: events after it.
-        tells: of one document of so many events are published.
-        messages: webhooks, about.
-        processes: that fill the new one, and members.
-        seconds: for whatever is waited for.
-    """
-
-    events: int
-    special: int
-    trouble: float
-    rate: float
-    after: int
-    tells: int
-    messages: int
-    processes: int
-    seconds: float
-
-
-SMALL = Scale(300, 1, 0.03, 40, 60, 1, 100, 1, 60)
-LARGE = Scale(EVENTS, max(2, EVENTS // 30_000), 0.02, 50, 200, max(1, EVENTS // 50_000), 2_000, 2, 60 + EVENTS / 100)
 
 
 class Proof:
@@ -101,7 +69,7 @@ class Proof:
             (self._folder / "slow").touch()
             self._source.prefix = "live"
             stack.enter_context(reader)
-            with shelf.live(self._source, self._scale.rate, ["late"]):
+            with shelf.live(self._source, self._scale.rate, self._scale.live, ["late"], self._scale.freezes):
                 if kill is not None:
                     self._kills.append(kill())
                 said = self._rebuild(special)
@@ -110,15 +78,29 @@ class Proof:
             shelf.publish(islice(self._source.ordinary(10**9, ["once", "twice"]), self._scale.after))
             if kill is not None:
                 self._kills.append(kill())
-            log = shelf.log()
+            placed = shelf.placed()
+            log = [one for _, _, one in placed]
             self._tell(f"{len(log):,} records are in the log")
             new = Fold(log, GOOD)
-            shelf.await_count("applied", 2, len(new.applied))
+            all_there = len(new.applied)
+            shelf.await_all(
+                _of(log, new.applied),
+                lambda: shelf.applied(2),
+                "applied by generation 2",
+                lambda: shelf.count("applied", 2) >= all_there,
+            )
+            published = self._published(log, new)
+            shelf.await_all(_of(log, published), lambda: set(shelf.effects()), "published, by either generation")
             shelf.await_quiet()
-            told = {one.event_id for one in firsts(log) if receiver.is_told(one.tenant_id)} & self._published(log, new)
-            shelf.wait_until(lambda: len(receiver.events()) >= len(told), "the receiver of webhooks")
+            told = {one.event_id for one in firsts(log) if receiver.is_told(one.tenant_id)} & published
+            shelf.await_all(_of(log, told), receiver.events, "told to the receiver of webhooks")
+            ends = {number: offset + 1 for number, offset, _ in placed}
+            shelf.wait_until(lambda: shelf.positions(2).items() >= ends.items(), "generation 2 behind the log")
             self._tell("quiet")
 
+        assert wrong_at_switches(self._database) == []
+        assert {one: at for one, at in shelf.positions(2).items() if at != ends.get(one, 0)} == {}, "at the log's end"
+        assert wrong_about_h(self._database, placed) == []
         assert shelf.differences(2, new) == []
         assert shelf.count("discarded", 2) == len(special["discard"])
         assert shelf.count("dead-lettered", 2) == len(special["open"])
@@ -126,14 +108,16 @@ class Proof:
         assert shelf.differences(1, Fold([one for one in log if one.event_id in old], ())) == []
         assert old <= new.applied
 
-        assert wrong_at_switches(self._database) == []
         assert reader.backwards() == []
         assert {generation for generation, _ in reader.seen} == {1, 2}
 
         effects = shelf.effects()
-        wrong = {one: effects.get(one, 0) for one in self._published(log, new) if effects.pop(one, 0) != 1}
-        assert wrong == {}, "an effect of each applied event, once"
-        assert effects == {}, "and of no other"
+        wrong = [
+            f"{one} has published {effects[one.event_id]} times"
+            for one in _of(log, effects)
+            if effects[one.event_id] != 1 or one.event_id not in published
+        ]
+        assert wrong == [], "an effect of each applied event once, and of no other"
         owed = new.applied - old
         assert {one.event_id for one in firsts(log) if one.trouble == "stuck"} <= owed
         assert receiver.events() == told
@@ -162,7 +146,7 @@ class Proof:
         shelf.await_count("dead-lettered", 1, sum(len(special[one]) for one in DEAD))
         (self._folder / "poison").unlink()
         self._tell("dead letters are there")
-        self._decide(special["edit"])
+        self._decide([one for trouble in EDITED for one in special[trouble]])
         self._tell("and decided about")
         first = Fold(before_stuck(shelf.log()), GOOD)
         shelf.await_count("applied", 1, len(first.applied))
@@ -171,8 +155,8 @@ class Proof:
 
     def _decide(self, edits: Sequence[Made]) -> None:
         """Operators look at the dead letters."""
-        shown = json.loads(self._do("dlq", "list", "shelf", "--json", "--text", "edit"))
-        places = {one["key"]: one["place"] for one in shown}
+        shown = [json.loads(self._do("dlq", "list", "shelf", "--json", "--text", trouble)) for trouble in EDITED]
+        places = {one["key"]: one["place"] for some in shown for one in some}
         for one in edits:
             self._do("dlq", "edit", "shelf", places[str(one.document_id)], "--set", "name=good", *WHY)
             self._do("dlq", "redrive", "shelf", places[str(one.document_id)], *WHY)
@@ -183,7 +167,7 @@ class Proof:
     def _rebuild(self, special: dict[str, list[Made]]) -> str:
         """Until it is done, as operators do it: it is refused while what is read is dead, or waits, in the new one."""
         dead, is_redriven = len(special["open"]) + len(special["stubborn"]), False
-        options = ["--processes", str(self._scale.processes), *WHY, "--yes"]
+        options = ["--processes", str(self._scale.processes), "--stand-still", str(self._scale.still), *WHY, "--yes"]
         for _ in range(30):
             done = self._parts.command("rebuild", GROUP, *options)
             said = done.stdout + done.stderr
@@ -193,6 +177,9 @@ class Proof:
             assert done.returncode == 3, said
             assert "nothing was switched" in said
             self._tell("refused: what readers would lose was listed")
+            letters = self._shelf.letters(2)
+            unlike = [str(one) for one in letters if one.trouble not in ("open", "stubborn")]
+            assert unlike == [], "dead in generation 2, and nothing is wrong with it"
             if not is_redriven and self._shelf.count("dead-lettered", 2) == dead:
                 self._do("dlq", "redrive", "shelf.g2", "--text", "stubborn", *WHY)
                 is_redriven = True
@@ -212,15 +199,8 @@ class Proof:
         print(f"{time.monotonic() - self._began:7.1f} s  {what}", flush=True)
 
 
-def environment(scale: Scale, kind: str, dead: str) -> dict[str, str]:
-    return {
-        "SHELF_KIND": kind,
-        "SHELF_ON_DEAD_LETTER": dead,
-        "SHELF_TELLS": str(scale.tells),
-        "OFFSETZERO_METRICS_PORT": "0",
-        "OFFSETZERO_LOG_LEVEL": "ERROR",
-        "OFFSETZERO_WEBHOOKS__ALLOW_PRIVATE_TARGETS": "true",
-    }
+def _of(log: Sequence[Made], wanted: Container[UUID]) -> list[Made]:
+    return [one for one in firsts(log) if one.event_id in wanted]
 
 
 @pytest.mark.timeout(300)

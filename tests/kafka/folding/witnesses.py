@@ -12,7 +12,7 @@ from typing import Self
 from uuid import UUID
 
 import psycopg
-from kafka.folding.fold import TENANTS
+from kafka.folding.fold import TENANTS, Made
 from local_http import Received, Reply, serve
 
 from offsetzero.schemas.ids import uuid7
@@ -23,6 +23,13 @@ from offsetzero.store.script import run
 # seen and would not be any more, and what was published for events that only the one has done that nobody has read yet.
 _WATCH = """
 CREATE TABLE wrong_at_switch (event_id text, what text);
+CREATE TABLE positions_at_switch (topic text, partition int, position bigint);
+CREATE FUNCTION note_positions() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO positions_at_switch SELECT topic, partition, position FROM group_positions
+        WHERE group_name = NEW.group_name AND generation = NEW.from_generation;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER note_positions AFTER INSERT ON group_switches FOR EACH ROW EXECUTE FUNCTION note_positions();
 CREATE FUNCTION note_wrong() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     CREATE TEMP TABLE seen ON COMMIT DROP AS SELECT event_id FROM processed_events
         WHERE group_name = OLD.group_name AND generation = OLD.generation AND outcome = 'applied' AND NOT silent;
@@ -46,6 +53,41 @@ def watch_switches(database: psycopg.Connection) -> None:
 def wrong_at_switches(database: psycopg.Connection) -> list[str]:
     """What readers have lost, and what was published too early."""
     return [f"event {event} {what}" for event, what in database.execute("TABLE wrong_at_switch")]
+
+
+def wrong_about_h(database: psycopg.Connection, placed: Sequence[tuple[int, int, Made]]) -> list[str]:
+    """What is not as it has to be with H: where the old generation was when it was read for the last time.
+
+    It may be lower than what was done by then: two that end at once do not see each other.
+
+    Args:
+        database: in which switches were watched.
+        placed: the log.
+    """
+    ((kept,),) = database.execute("SELECT positions FROM group_switches ORDER BY at DESC LIMIT 1").fetchall()
+    at = {int(place.rpartition("/")[2]): end for place, end in kept.items() if place.startswith("documents/")}
+    here = dict(
+        database.execute("SELECT partition, position FROM positions_at_switch WHERE topic = 'documents'").fetchall()
+    )
+    spoken = "SELECT event_id FROM processed_events WHERE group_name = 'shelf' AND generation = 1 AND NOT silent"
+    ended = {UUID(row[0]) for row in database.execute(spoken)}  # and not later, for it went on
+    waiting = {one.document_id for _, _, one in placed if one.trouble}  # or behind one that waits
+    wrong = [
+        f"H of partition {one}: {at.get(one)} in the audit, generation 1 is at {here[one]}"
+        for one in here
+        if at.get(one) != here[one]
+    ]
+    ends = {number: offset + 1 for number, offset, _ in placed}
+    wrong += [
+        f"H of partition {one} is {h}, the log ends at {ends.get(one, 0)}"
+        for one, h in at.items()
+        if h > ends.get(one, 0)
+    ]
+    for number, offset, one in placed:
+        h = at.get(number, 0)
+        if offset < h and one.event_id not in ended and one.document_id not in waiting:
+            wrong.append(f"H of partition {number} is {h}: too high, generation 1 has not ended {one} at {offset}")
+    return wrong
 
 
 class Reader(threading.Thread):
