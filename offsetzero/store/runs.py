@@ -34,11 +34,13 @@ def create(
 ) -> Script[None]:
     """Add a queued run with the steps that it needs to end.
 
-    Not of the time at which the transaction began: the newest run of a document is the one that was added last.
+    Not of the time at which the transaction began, nor before its last run when the clock was set back: the newest run
+    of a document, which one transaction at a time adds to, is the one that was added last.
     """
     yield (
-        "INSERT INTO runs (id, tenant_id, document_id, lane, created_at) VALUES (%s, %s, %s, %s, clock_timestamp())",
-        (run_id, tenant_id, document_id, lane.value),
+        "INSERT INTO runs (id, tenant_id, document_id, lane, created_at) SELECT %s, %s, %s, %s, greatest("
+        "clock_timestamp(), max(created_at) + interval '1 microsecond') FROM runs WHERE document_id = %s",
+        (run_id, tenant_id, document_id, lane.value, document_id),
     )
     yield (
         "INSERT INTO run_steps (run_id, step, required) SELECT %s, unnest(%s::text[]), true",

@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from offsetzero.store import run_steps, runs
+from offsetzero.store import lanes, run_steps, runs
+from offsetzero.store.lanes import Lane
 from offsetzero.store.leases import UNLEASED
 from offsetzero.store.runs import RunEnd
 from offsetzero.store.script import Script, run
@@ -178,3 +179,17 @@ def test_the_steps_of_a_cancelled_run_end_one_by_one(connection: Connection, run
     assert run(connection, run_steps.start_step(run_id, "one", 1)) is None
     assert run(connection, run_steps.cancel_step(run_id, "one", reason="cancelled", detail="")) is None
     assert _steps(connection, run_id) == {"one": "cancelled", "two": "queued"}
+
+
+def test_the_last_run_of_a_document_is_the_one_that_was_added_last_whatever_the_clock_says(
+    connection: Connection,
+) -> None:
+    """The clock of the database was a day ahead when the first one was added; then somebody set it right."""
+    document_id = uuid4()
+    run(connection, runs.create(uuid4(), "demo", document_id, [], Lane.NORMAL))
+    connection.execute("UPDATE runs SET created_at = now() + interval '1 day'")
+    run(connection, runs.create(UUID(int=0), "demo", document_id, [], Lane.BULK))
+    assert run(connection, lanes.of_last(document_id)) is Lane.BULK
+    run(connection, runs.create(uuid4(), "demo", other := uuid4(), []))
+    ((at, now),) = connection.execute("SELECT created_at, now() FROM runs WHERE document_id = %s", (other,)).fetchall()
+    assert at < now, "of another document nothing is known that comes later"
