@@ -268,6 +268,12 @@ HTTP_SECONDS = Histogram(
     "Time to answer a request; of a stream, to begin with it",
     ["method", "route", "status"],
 )
+HTTP_AT_WORK = Gauge("offsetzero_http_at_work", "Requests that are worked on: uploads, and others", ["kind"])
+HTTP_REFUSED = Counter(
+    "offsetzero_http_refused",
+    "Requests refused because too many were worked on; in no other metric",
+    ["kind"],
+)
 HTTP_STREAMS = Gauge("offsetzero_http_streams", "Streams of runs that are open; above, each counts when it ends")
 
 

@@ -188,6 +188,8 @@ class ApiSettings(_Section):
     """Runs of one tenant in flight in the lane for live traffic; what comes beyond takes that for backfill."""
     pool_size: Annotated[int, Field(ge=1)] = 10
     """The most connections to the database."""
+    requests_at_once: Annotated[int, Field(ge=1)] = 256
+    """Uploads, and as many other requests, that are worked on at once; more are answered 503, with `Retry-After`."""
     requests_per_second: Annotated[float, Field(gt=0)] = 500.0
     """Of one tenant, by each API process; more are answered 429, with `Retry-After`."""
     burst: Annotated[int, Field(ge=1)] = 5_000

@@ -3,6 +3,7 @@
 The one door for a document's work, whoever asks for it: an upload, `POST /documents/{id}/reindex`, a schedule.
 """
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from offsetzero import metrics
@@ -10,64 +11,51 @@ from offsetzero.producers import outbox
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import documents, lanes, runs
+from offsetzero.store import documents, intake, lanes, runs
 from offsetzero.store.documents import Document, Intake
-from offsetzero.store.lanes import Lane
+from offsetzero.store.intake import New
+from offsetzero.store.lanes import Lane, Why
 from offsetzero.store.run_states import RunStatus
 from offsetzero.store.script import Script
+from offsetzero.topics.catalogue import topic_of
 from offsetzero.tracing import Span
 
 
-def begin(
-    document: Document,
-    settings: Settings,
-    *,
-    event_id: UUID | None = None,
-    bulk: bool = False,
-    span: Span | None = None,
-) -> Script[Intake]:
-    """Begin the run of a document that was just written.
+def prepare(document: Document, settings: Settings, *, bulk: bool = False) -> New:
+    """A document that is not written yet, with its run and its event, for `take_in`; part of the trace that goes on.
 
     Args:
-        document: as it is stored; its version becomes the event's sequence.
-        settings: name the required steps and the source.
-        event_id: of the event; by default a new one.
-        span: what it is done for; by default the request in work.
-        bulk: ask for the lane for backfill. It is taken, too, while the tenant has as many runs in flight as
-            `OFFSETZERO_API__TENANT_IN_FLIGHT`; and a document whose last event is not handled yet keeps its lane.
+        document: as it is to be stored.
+        settings: name the source.
+        bulk: ask for the lane for backfill, which a tenant over its quota takes in any case.
+    """
+    run_id = uuid7()
+    event = outbox.row(_uploaded(document, run_id), source=settings.source, sequence=document.version)
+    return New(document, run_id, Lane.BULK if bulk else Lane.NORMAL, event)
+
+
+def take_in(news: Sequence[New], settings: Settings) -> Script[list[Intake | None]]:
+    """Write documents with their runs and events, in one statement.
+
+    Args:
+        news: at least one.
+        settings: name the required steps, and the quota of runs in flight.
 
     Returns:
-        Where the document stands.
+        Where each stands; None for one whose content its tenant has already.
     """
-    lane, why = yield from lanes.choose(
-        document.tenant_id,
-        document.id,
-        Lane.BULK if bulk else Lane.NORMAL,
-        is_new=document.version == 1,
+    found = yield from intake.add(
+        news,
+        steps=settings.api.required_steps,
         most=settings.api.tenant_in_flight,
+        bulk_topic=topic_of(DocumentUploaded.event_type, bulk=True),
     )
-    run_id = uuid7()
-    yield from runs.create(run_id, document.tenant_id, document.id, settings.api.required_steps, lane)
-    event = DocumentUploaded(
-        document_id=document.id,
-        tenant_id=document.tenant_id,
-        run_id=run_id,
-        content_type=document.content_type,
-        uri=document.uri,
-        size_bytes=document.size_bytes,
-        sha256=document.sha256,
-        uploaded_at=document.uploaded_at,
-    )
-    told = outbox.record(
-        event,
-        source=settings.source,
-        sequence=document.version,
-        event_id=event_id or uuid7(),
-        bulk=lane is Lane.BULK,
-        traceparent=span.parent if span is not None else None,
-    )
-    yield from told
-    return Intake(document.id, run_id, RunStatus.QUEUED, (lane, why))
+    return [None if lane is None else _begun(new, lane) for new, lane in zip(news, found, strict=True)]
+
+
+def _begun(new: New, lane: Lane) -> Intake:
+    why = Why.ASKED if lane is new.asked else Why.QUOTA
+    return Intake(new.document.id, new.run_id, RunStatus.QUEUED, (lane, why))
 
 
 def count(begun: Intake) -> None:
@@ -84,10 +72,43 @@ def begin_again(
     bulk: bool = False,
     span: Span | None = None,
 ) -> Script[Intake]:
-    """Begin another run of a document that is held (`documents.lock`),
-    as it is described here, with its next version.
+    """Begin another run of a document that is held (`documents.lock`), as it is described here, with its next version.
 
-    Args, returns: as `begin`.
+    Args:
+        document: as it is to be stored; the version that it has then becomes the event's sequence.
+        settings: name the required steps and the source.
+        event_id: of the event; by default a new one.
+        span: what it is done for; by default the request in work.
+        bulk: ask for the lane for backfill. It is taken, too, while the tenant has as many runs in flight as
+            `OFFSETZERO_API__TENANT_IN_FLIGHT`; and a document whose last event is not handled yet keeps its lane.
+
+    Returns:
+        Where the document stands.
     """
-    renewed = yield from documents.renew(document)
-    return (yield from begin(renewed, settings, event_id=event_id, bulk=bulk, span=span))
+    document = yield from documents.renew(document)
+    asked = Lane.BULK if bulk else Lane.NORMAL
+    lane, why = yield from lanes.choose(document.tenant_id, document.id, asked, most=settings.api.tenant_in_flight)
+    run_id = uuid7()
+    yield from runs.create(run_id, document.tenant_id, document.id, settings.api.required_steps, lane)
+    yield from outbox.record(
+        _uploaded(document, run_id),
+        source=settings.source,
+        sequence=document.version,
+        event_id=event_id or uuid7(),
+        bulk=lane is Lane.BULK,
+        traceparent=span.parent if span is not None else None,
+    )
+    return Intake(document.id, run_id, RunStatus.QUEUED, (lane, why))
+
+
+def _uploaded(document: Document, run_id: UUID) -> DocumentUploaded:
+    return DocumentUploaded(
+        document_id=document.id,
+        tenant_id=document.tenant_id,
+        run_id=run_id,
+        content_type=document.content_type,
+        uri=document.uri,
+        size_bytes=document.size_bytes,
+        sha256=document.sha256,
+        uploaded_at=document.uploaded_at,
+    )

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from offsetzero.api import problems, pruning
+from offsetzero.api.admission import Admitted
 from offsetzero.api.described import DescribedApi
 from offsetzero.api.limits import TenantLimits
 from offsetzero.api.meaning import Meanings
@@ -20,6 +21,7 @@ from offsetzero.store.database import async_pool
 from offsetzero.store.objects import Objects
 
 MAX_JSON_BYTES = 64 * 1024
+UPLOADS = "/documents"
 _DATABASE_SECONDS = 5.0  # that a request waits for the database before it is answered 503
 _QUEUE_SECONDS = 15.0  # the same while others are given connections
 _WAITING = 2_000  # requests that wait for one: more than a process serves within that time; each may hold a megabyte
@@ -66,8 +68,9 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Bounded, limit=MAX_JSON_BYTES, uploads="/documents")
+    app.add_middleware(Bounded, limit=MAX_JSON_BYTES, uploads=UPLOADS)
     app.add_middleware(Observed)
+    app.add_middleware(Admitted, most=settings.api.requests_at_once, uploads=UPLOADS)
     problems.install(app)
     for module in (documents, catalogue, runs, search, usage, webhooks, schedules, operations):
         app.include_router(module.router)

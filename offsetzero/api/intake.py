@@ -1,9 +1,12 @@
 """Take in a document: object first, then document, run and event in one transaction; and take it out again."""
 
+import asyncio
 from contextlib import nullcontext
 from uuid import UUID
 
 import obstore.exceptions
+import psycopg
+import psycopg_pool
 from fastapi import Response
 from starlette.background import BackgroundTask
 from structlog.contextvars import bind_contextvars
@@ -23,6 +26,8 @@ from offsetzero.store.database import AsyncConnection
 from offsetzero.store.documents import Document, Intake
 from offsetzero.store.lanes import Lane
 from offsetzero.store.script import Script, arun
+
+_NOT_ASKED = (psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests, psycopg_pool.PoolClosed)
 
 log = logs.get(__name__)
 
@@ -58,7 +63,7 @@ async def take_in(
             this key is at work; 422, the key was used for another request.
     """
     payload = payload or f"{upload.sha256} {upload.content_type} {upload.name}"
-    before = await once.services.ask(_look(once, payload, upload.sha256))
+    before = await _look(once, payload, upload.sha256)
     if isinstance(before, Response):
         return before
     if before is None:
@@ -113,10 +118,10 @@ async def take_out(services: Services, tenant_id: str, document_id: UUID) -> Non
             raise _store_away("removed", error) from error
 
 
-def _look(once: Once, payload: str, sha256: str) -> Script[Response | Intake | None]:
+async def _look(once: Once, payload: str, sha256: str) -> Response | Intake | None:
     """What the request was answered before, else where the document stands."""
-    answered = yield from once.answered(payload)
-    return answered or (yield from documents.find_intake(once.tenant_id, sha256))
+    answered = await once.services.ask(once.answered(payload)) if once.key is not None else None
+    return answered or await once.services.intakes((once.tenant_id, sha256))
 
 
 async def _take_in_new(once: Once, payload: str, upload: Upload, lane: Lane) -> Response:
@@ -124,22 +129,33 @@ async def _take_in_new(once: Once, payload: str, upload: Upload, lane: Lane) -> 
     services = once.services
     document = _describe(services, once.tenant_id, upload, uuid7())
     await _put(services, document, upload)
-    recorded = False
+    new = runs.prepare(document, services.settings, bulk=lane is Lane.BULK)
+    recorded: bool | None = False  # None: it may be
 
     async def work(connection: AsyncConnection) -> Response:
         nonlocal recorded
-        intake = await arun(connection, _record(document, services, lane))
-        recorded = intake.document_id == document.id
-        return _answer(intake, is_new=recorded)
+        (taken,) = await arun(connection, runs.take_in([new], services.settings))
+        recorded = taken is not None
+        return _answer(taken if taken is not None else await arun(connection, _first(document)), is_new=recorded)
 
     try:
-        return await once.do(payload, work)
+        if once.key is not None:
+            return await once.do(payload, work)
+        try:
+            taken = await services.taken_in(new)
+        except _NOT_ASKED:
+            raise
+        except (asyncio.CancelledError, psycopg.OperationalError):
+            recorded = None
+            raise
+        recorded = taken is not None
+        return _answer(taken if taken is not None else await services.ask(_first(document)), is_new=recorded)
     except BaseException:
-        if recorded:  # it may be a failure of the answer to a COMMIT that took place
+        if recorded is not False:  # it may be a failure of the answer to a COMMIT that took place
             log.error("commit in doubt, object kept", key=erasing.key_of(document.tenant_id, document.id))
         raise
     finally:
-        if not recorded:
+        if recorded is False:
             await _discard(services, document)
 
 
@@ -204,13 +220,12 @@ def _store_away(what: str, error: Exception) -> Problem:
     return Problem(503, "object-store-unavailable", f"the document could not be {what}", headers=headers)
 
 
-def _record(document: Document, services: Services, lane: Lane) -> Script[Intake]:
-    if not (yield from documents.add(document)):
-        existing = yield from documents.find_intake(document.tenant_id, document.sha256)
-        if existing is None:  # deleted between the two statements
-            raise _deleted()
-        return existing
-    return (yield from runs.begin(document, services.settings, bulk=lane is Lane.BULK))
+def _first(document: Document) -> Script[Intake]:
+    """The document that has brought in the same content first."""
+    existing = yield from documents.find_intake(document.tenant_id, document.sha256)
+    if existing is None:  # deleted between the two statements
+        raise _deleted()
+    return existing
 
 
 def _held(document: Document) -> Script[Intake | None]:

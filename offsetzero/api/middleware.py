@@ -15,7 +15,8 @@ from offsetzero.tracing import Span
 
 REQUEST_ID = "x-request-id"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: their lines are for DEBUG
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Asked every few seconds: their lines are for DEBUG, and they are answered however much else is asked."""
 _TRACE = (tracing.PARENT.encode(), tracing.STATE.encode())
 _GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
@@ -83,7 +84,7 @@ class Observed:
         route = getattr(scope.get("route"), "path_format", "unmatched")
         metrics.HTTP_SECONDS.labels(method, route, str(status)).observe(seconds if began_after is None else began_after)
         about = {"run_id": run_id} if (run_id := scope.get("path_params", {}).get("run_id")) else {}
-        write = log.debug if route in _PROBES and status < 400 else log.info
+        write = log.debug if route in PROBES and status < 400 else log.info
         write(
             "request",
             method=method,

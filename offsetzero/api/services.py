@@ -1,7 +1,7 @@
 """What requests work with, made once in `create_app`, and whose request it is."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar, cast
@@ -13,15 +13,20 @@ from offsetzero.api.limits import TenantLimits
 from offsetzero.api.meaning import Meanings
 from offsetzero.api.problems import Problem, too_many
 from offsetzero.api.run_feeds import RunFeeds
+from offsetzero.api.together import Together
 from offsetzero.clock import SYSTEM, Clock
+from offsetzero.producers import runs
 from offsetzero.settings import Settings
-from offsetzero.store import generations, tenants
+from offsetzero.store import documents, generations, tenants
 from offsetzero.store.database import AsyncConnection, AsyncPool, acommitting
+from offsetzero.store.documents import Intake
+from offsetzero.store.intake import New
 from offsetzero.store.objects import Objects
 from offsetzero.store.script import Script, arun
-from offsetzero.store.tenants import Role
+from offsetzero.store.tenants import Owner, Role
 
 T = TypeVar("T")
+Q = TypeVar("Q")
 _READS = ("GET", "HEAD")
 _TURN_SECONDS = 15.0
 
@@ -38,11 +43,23 @@ class Services:
     feeds: RunFeeds
     meanings: Meanings
     clock: Clock = SYSTEM
+    owners: Together[str, Owner | None] = field(init=False)
+    """Whose an API key is."""
+    intakes: Together[tuple[str, str], Intake | None] = field(init=False)
+    """Where the document of a tenant and a SHA-256 stands."""
+    taken_in: Together[New, Intake | None] = field(init=False)
+    """Writes a document with its first run; None when its tenant has that content already."""
     _stores: asyncio.Semaphore = field(init=False)
     _schedules: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         connections = self.settings.api.pool_size
+        for name, many in (
+            ("owners", tenants.owners_of),
+            ("intakes", documents.find_intakes),
+            ("taken_in", self._take_in),
+        ):
+            object.__setattr__(self, name, Together(self._asking(many)))
         object.__setattr__(self, "_stores", asyncio.Semaphore(max(1, connections // 2)))
         object.__setattr__(self, "_schedules", asyncio.Semaphore(max(1, connections // 4)))
 
@@ -70,6 +87,15 @@ class Services:
         """
         async with _turn(self._schedules, "overloaded", "schedules are at work; try again"):
             yield
+
+    def _asking(self, many: Callable[[Sequence[Q]], Script[list[T]]]) -> Callable[[Sequence[Q]], Awaitable[list[T]]]:
+        async def ask(wanted: Sequence[Q]) -> list[T]:
+            return await self.ask(many(wanted))
+
+        return ask
+
+    def _take_in(self, news: Sequence[New]) -> Script[list[Intake | None]]:
+        return runs.take_in(news, self.settings)
 
     async def run(self, script: Script[T]) -> T:
         """Run a script in a transaction of its own."""
@@ -116,7 +142,7 @@ async def _turn(turns: asyncio.Semaphore, code: str, detail: str) -> AsyncIterat
         turns.release()
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:  # a plain function would be sent to a thread
     return cast("Services", request.app.state.services)
 
 
@@ -132,7 +158,7 @@ async def _tenant(
     if credentials is None:
         detail = "send the API key of your tenant as `Authorization: Bearer ozk_…`"
         raise Problem(401, "key-needed", detail, headers={"WWW-Authenticate": "Bearer"})
-    owner = await services.ask(tenants.owner_of(credentials.credentials))
+    owner = await services.owners(credentials.credentials)
     if owner is None:
         headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         raise Problem(401, "key-unknown", "this API key is not known or was revoked", headers=headers)

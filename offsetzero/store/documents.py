@@ -1,5 +1,6 @@
 """What tenants uploaded. One tenant has a file once: its SHA-256 tells."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -67,6 +68,19 @@ def find_intake(tenant_id: str, sha256: str) -> Script[Intake | None]:
         (tenant_id, sha256),
     )
     return Intake(rows[0][0], rows[0][1], RunStatus(rows[0][2])) if rows else None
+
+
+def find_intakes(contents: Sequence[tuple[str, str]]) -> Script[list[Intake | None]]:
+    """As `find_intake`, of many: tenants and SHA-256."""
+    rows = yield (
+        "SELECT one.place, d.id, r.id, r.status FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY "
+        "AS one (tenant_id, sha256, place) JOIN documents d ON d.tenant_id = one.tenant_id AND d.sha256 = one.sha256 "
+        "AND d.deleted_at IS NULL CROSS JOIN LATERAL (SELECT id, status FROM runs WHERE document_id = d.id "
+        "ORDER BY created_at DESC, id DESC LIMIT 1) AS r",
+        ([tenant_id for tenant_id, _ in contents], [sha256 for _, sha256 in contents]),
+    )
+    found = {place: Intake(document_id, run_id, RunStatus(status)) for place, document_id, run_id, status in rows}
+    return [found.get(place) for place in range(1, len(contents) + 1)]
 
 
 def add(document: Document) -> Script[bool]:

@@ -38,23 +38,21 @@ def of_last(document_id: UUID) -> Script[Lane]:
     return lane
 
 
-def choose(tenant_id: str, document_id: UUID, asked: Lane, *, is_new: bool, most: int) -> Script[tuple[Lane, Why]]:
-    """Choose the lane of a document's next run.
+def choose(tenant_id: str, document_id: UUID, asked: Lane, *, most: int) -> Script[tuple[Lane, Why]]:
+    """Choose the lane of a document's next run. That of its first is chosen by the same rule in `store.intake`.
 
     Args:
         tenant_id: whose it is.
         document_id: which; nobody else begins a run of it meanwhile.
         asked: the lane that was asked for.
-        is_new: whether it was added in this transaction, and has no run.
         most: runs that the tenant may have in flight in the lane for live traffic.
 
     Returns:
         The lane, and why.
     """
-    if not is_new:
-        last, is_handled = yield from _last(document_id)
-        if not is_handled:
-            return last, Why.KEPT
+    last, is_handled = yield from _last(document_id)
+    if not is_handled:
+        return last, Why.KEPT
     if asked is Lane.NORMAL and (yield from _in_flight(tenant_id, most)) >= most:
         return Lane.BULK, Why.QUOTA
     return asked, Why.ASKED

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -104,6 +105,17 @@ def owner_of(key: str) -> Script[Owner | None]:
         (_hash(key),),
     )
     return Owner(rows[0][0], Role(rows[0][1])) if rows else None
+
+
+def owners_of(keys: Sequence[str]) -> Script[list[Owner | None]]:
+    """As `owner_of`, of many keys."""
+    hashes = [_hash(key) for key in keys]
+    rows = yield (
+        "SELECT key_hash, tenant_id, role FROM api_keys WHERE key_hash = ANY (%s) AND revoked_at IS NULL",
+        (hashes,),
+    )
+    found = {key_hash: Owner(tenant_id, Role(role)) for key_hash, tenant_id, role in rows}
+    return [found.get(one) for one in hashes]
 
 
 def revoke_key(key: str) -> Script[bool]:

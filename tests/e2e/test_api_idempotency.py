@@ -55,7 +55,7 @@ def _held_up(api: Api) -> Iterator[None]:
 
 
 def _await_one_at_work(api: Api) -> None:
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO outbox%%'"
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%INSERT INTO documents%%'"
     wait_until(lambda: api.rows(waiting), what="a request in its transaction")
 
 

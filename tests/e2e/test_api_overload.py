@@ -16,7 +16,6 @@ from e2e.conftest import Process, environment
 from local_http import LocalHttp, Received, Reply, serve
 from running_api import Api, running
 
-from offsetzero.api import app
 from offsetzero.settings import Settings
 from support import wait_until
 
@@ -94,26 +93,30 @@ def test_a_schedule_that_is_at_work_leaves_connections_to_others(database_url: s
         assert sorted(one.result().status_code for one in asking) == [200] * 4 + [202] * 4
 
 
-def test_who_would_wait_in_vain_is_told_at_once(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "_WAITING", 2)
-    settings = Settings(home=tmp_path, database_url=database_url, api={"pool_size": 1})
+def test_who_would_wait_for_long_is_told_at_once(database_url: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, database_url=database_url, api={"requests_at_once": 2})
     with (
         running(settings) as api,
-        ThreadPoolExecutor(8) as threads,
+        ThreadPoolExecutor(16) as threads,
         psycopg.connect(database_url) as holder,
         psycopg.connect(database_url, autocommit=True) as witness,
     ):
         holder.execute("LOCK TABLE api_keys")
         first = threads.submit(api.client.get, "/runs", timeout=60)
-        wait_until(lambda: witness.execute(WAITING).fetchone() == (1,), what="a request that has the connection")
+        wait_until(lambda: witness.execute(WAITING).fetchone() == (1,), what="a request that waits for the table")
         others = [threads.submit(api.client.get, "/runs", timeout=60) for _ in range(7)]
-        refused = next(as_completed(others)).result()
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert refused.json()["type"] == "urn:offsetzero:problem:overloaded"
+        told = as_completed(others)
+        refused = [next(told).result() for _ in range(6)]
+        assert {(one.status_code, one.headers["retry-after"]) for one in refused} == {(503, "1")}
+        assert {one.json()["type"] for one in refused} == {"urn:offsetzero:problem:overloaded"}
+        upload = threads.submit(_upload, api, 1)
+        at_work = '\noffsetzero_http_at_work{kind="upload"} 1.0'
+        wait_until(lambda: at_work in api.anonymous.get("/metrics").text, what="an upload beside them")
+        assert api.anonymous.get("/healthz").status_code == 200
         holder.rollback()
-        assert first.result().status_code == 200
+        assert sorted(one.result().status_code for one in [first, *others]) == [200] * 2 + [503] * 6
+        assert upload.result().status_code == 202
+        assert api.client.get("/runs").status_code == 200
 
 
 def test_more_streams_than_a_process_may_usually_have_files(settings: Settings, tmp_path: Path) -> None:
