@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -63,10 +63,14 @@ class Projection:
         tables: the SQL that makes them, with their indexes; it runs in a transaction. Another one is for the next
             generation: it changes no table that is there.
         by_settings: what a generation has besides, by the settings of who makes it.
+        indexes: that no handler needs: their names, and what comes after ON in their SQL. The first generation has them
+            from its beginning; a rebuild makes them of all that was read, before the generation is, which takes half of
+            what it costs to keep them meanwhile.
     """
 
     tables: str
     by_settings: Callable[[Settings], Extra | None] = no_extra
+    indexes: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_generation(
@@ -94,7 +98,9 @@ def open_generation(
     if number is None and (number := run(connection, generations.active(group))) is None:
         first = Generation(group)
         make_tables(connection, first, projection, extra)
-        _index_now(connection, extra)
+        _index_now(connection, projection.indexes)
+        if extra is not None:
+            _index_now(connection, extra.indexes)
         return first
     known = {one.number: one for one in run(connection, generations.known(group))}
     if (found := known.get(number)) is None:
@@ -111,7 +117,7 @@ def open_generation(
     generation = Generation(group, number)
     if extra is not None and not found.made_with and _is_empty(connection, generation):
         _make_extra(connection, generation, extra)
-        _index_now(connection, extra)
+        _index_now(connection, extra.indexes)
     else:
         refuse_another(group, found, extra)
     return generation
@@ -174,13 +180,18 @@ def make_tables(
         raise ConfigurationError(f"group {generation.group}: the SQL of its projection: {error}") from error
 
 
-def make_indexes(connection: Connection, generation: Generation, extra: Extra | None) -> list[str]:
-    """Make the indexes of a generation that come when it has read the log, those that it lacks; its writers go on.
+def make_indexes(
+    connection: Connection, generation: Generation, projection: Projection, extra: Extra | None = None
+) -> list[str]:
+    """Make the indexes of a generation that come when it has read the log, those that it lacks.
+
+    Those of its settings are made while its writers go on; for the others they wait, but nobody for a reader elsewhere.
 
     Args:
         connection: of its own, in autocommit; its search path finds the generation's tables first from then on.
         generation: which.
-        extra: what it has besides its tables.
+        projection: of the group.
+        extra: what it has besides.
 
     Returns:
         The names of those that were made.
@@ -188,10 +199,11 @@ def make_indexes(connection: Connection, generation: Generation, extra: Extra | 
     Raises:
         psycopg.Error: PostgreSQL refuses; the same call does the rest.
     """
-    if extra is None:
-        return []
     connection.execute(IN_SCHEMA, (generation.schema, False))
-    return [name for name, columns in extra.indexes.items() if indexes.make(connection, name, columns)]
+    made = [name for name, columns in projection.indexes.items() if indexes.make_at_once(connection, name, columns)]
+    if extra is not None:
+        made += [name for name, columns in extra.indexes.items() if indexes.make(connection, name, columns)]
+    return made
 
 
 def _make_extra(connection: Connection, generation: Generation, extra: Extra) -> None:
@@ -201,9 +213,9 @@ def _make_extra(connection: Connection, generation: Generation, extra: Extra) ->
     connection.execute(extra.tables.encode())
 
 
-def _index_now(connection: Connection, extra: Extra | None) -> None:
+def _index_now(connection: Connection, late: Mapping[str, str]) -> None:
     """Of a generation without rows, which is read from its first one on."""
-    for name, columns in (extra.indexes if extra is not None else {}).items():
+    for name, columns in late.items():
         connection.execute(f"CREATE INDEX {name} ON {columns}".encode())
 
 

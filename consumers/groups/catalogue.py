@@ -17,7 +17,9 @@ MAX_NAME = 255
 
 CONCURRENCY = 4  # batches at once of one process: more wait for the interpreter, and for each other's log writes
 
-group = ConsumerGroup("catalogue", concurrency=CONCURRENCY, projection=Projection(catalogue.TABLES))
+group = ConsumerGroup(
+    "catalogue", concurrency=CONCURRENCY, projection=Projection(catalogue.TABLES, indexes=catalogue.INDEXES)
+)
 
 
 @group.batch(DocumentUploaded, DocumentDeleted)

@@ -20,7 +20,7 @@ def differs(settings: Settings, group: ConsumerGroup, found: Known) -> bool:
 
 
 def make(settings: Settings, group: ConsumerGroup, generation: Generation) -> list[str]:
-    """Make the indexes that come when a generation has read the log, where it lacks them; its members go on.
+    """Make the indexes that come when a generation has read the log, where it lacks them.
 
     Returns:
         The names of those that were made.
@@ -28,8 +28,10 @@ def make(settings: Settings, group: ConsumerGroup, generation: Generation) -> li
     Raises:
         psycopg.Error: PostgreSQL refuses, or is away; the same call does the rest.
     """
+    if group.projection is None:
+        return []
     with session(settings, "offsetzero rebuild") as connection:
-        return projection.make_indexes(connection, generation, _extra(settings, group))
+        return projection.make_indexes(connection, generation, group.projection, _extra(settings, group))
 
 
 def _extra(settings: Settings, group: ConsumerGroup) -> Extra | None:

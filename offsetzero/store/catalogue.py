@@ -26,10 +26,13 @@ CREATE TABLE catalogue_documents (
     uploaded_at timestamptz,
     deleted_at timestamptz
 );
-CREATE INDEX ix_catalogue_documents_tenant_id ON catalogue_documents (tenant_id, document_id) INCLUDE (size_bytes)
-    WHERE deleted_at IS NULL;
 """
 """The tables of the catalogue's projection."""
+INDEXES = {
+    "ix_catalogue_documents_tenant_id": "catalogue_documents (tenant_id, document_id) INCLUDE (size_bytes)"
+    " WHERE deleted_at IS NULL"
+}
+"""That only its readers need: `of_tenant`."""
 
 
 class Entry(NamedTuple):

@@ -40,8 +40,10 @@ def connection(database_url: str, tmp_path: Path) -> Iterator[psycopg.Connection
             dice.shuffle(rows)
             for number, tenant in enumerate(rows):
                 copy.write_row((f"00000000-0000-0000-0000-{number:012}", 0, tenant, _near(dice, centres)))
-        assert make_indexes(made, Generation("indexer"), indexer.with_vectors(settings)) == [*vectors.INDEX]
-        assert make_indexes(made, Generation("indexer"), indexer.with_vectors(settings)) == [], "it is there"
+        assert indexer.group.projection is not None
+        late = Generation("indexer"), indexer.group.projection, indexer.with_vectors(settings)
+        assert make_indexes(made, *late) == [*vectors.INDEX]
+        assert make_indexes(made, *late) == [], "it is there"
         made.execute("ANALYZE chunk_vectors")
         made.autocommit = False
         yield made

@@ -40,7 +40,8 @@ from offsetzero.retry.failures import Poison, Transient
 from offsetzero.retry.policy import Tier
 
 names = ConsumerGroup("names", concurrency=8, tiers=[Tier("retry-1m", 3600.0)], projection=Projection(
-    "CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)"))
+    "CREATE TABLE names (document_id uuid PRIMARY KEY, name text NOT NULL)",
+    indexes={"ix_names_name": "names (name)"}))
 
 @names.handler(DocumentUploaded)
 def note(event, ctx):

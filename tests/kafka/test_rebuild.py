@@ -44,6 +44,11 @@ def test_it_fills_a_new_generation_has_it_read_and_the_members_move_over(names: 
         assert "Generation 2 of names is read now" in done.stderr
         assert "The group's members have moved over." in done.stderr
         assert (names.read, names.rows(2)) == (2, {"a", "b", "c"})
+        indexed = names.database.execute(
+            "SELECT schemaname FROM pg_indexes WHERE indexname = 'ix_names_name' ORDER BY 1"
+        )
+        assert indexed.fetchall() == [("names_g1",), ("names_g2",)]
+        assert "Made of all that generation 2 has read: ix_names_name" in done.stderr
         assert len(names.emitted()) == 3, "each effect once"
         assert member.poll() is None
         names.publish("d")
@@ -200,6 +205,7 @@ def test_a_generation_that_is_read_by_a_request_is_dropped_after_it(names: Names
 STEPS = {
     "the tables are being made": "offsetzero.consumers.projection.generations:add",
     "members read": "offsetzero.cli.rebuild_run.Rebuild:fill",
+    "its indexes are being made": "offsetzero.store.indexes:make_at_once",
     "what would be lost is looked at": "offsetzero.consumers.rebuilding.comparing.Comparison:look",
     "the old one is being frozen": "offsetzero.store.generations:freeze",
     "the old one is frozen": "offsetzero.consumers.rebuilding.switching:_await_end",
