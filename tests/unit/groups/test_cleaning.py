@@ -77,9 +77,9 @@ def test_any_text_becomes_storable(pages: list[str]) -> None:
 )
 def test_no_text_takes_more_than_moments(text: str) -> None:
     """A pattern that looks back and forth takes hours for one odd file."""
-    started = time.monotonic()
+    started = time.thread_time()
     clean([text])
-    assert time.monotonic() - started < 15
+    assert time.thread_time() - started < 15
 
 
 def test_a_line_is_one_line() -> None:
