@@ -1,5 +1,7 @@
 """In which generation an event counts, and what --force means for a group: both are decided without I/O."""
 
+import hashlib
+
 import pytest
 from unit.consumers.test_calls import GROUP, record
 
@@ -13,6 +15,7 @@ from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.failures import FailureClass
 from offsetzero.retry.headers import Hop, Origin
 from offsetzero.schemas.codec import Codec
+from offsetzero.store.amendments import Amendments
 from offsetzero.store.forced import Forced, ForcedSpan
 
 SECOND = ForcedSpan(2, "id", 0, 10, 20)
@@ -69,7 +72,7 @@ def test_a_copy_counts_where_the_record_does_that_it_was_made_of() -> None:
 
 
 def test_what_an_operator_has_discarded_stays_so_in_a_generation_that_reads_it_again() -> None:
-    decided = {("/s", "1"): None}
+    decided = Amendments({}, hashlib.sha256(b"2:/s1").digest()[:16])
     again = read(record(b"x", "document.uploaded"), Forced([ForcedSpan(2, "topic-id", 2, 7, 8)], decided))
     assert again.failure is not None
     assert again.failure.failure_class is FailureClass.DISCARDED
