@@ -58,8 +58,11 @@ class Client:
                 await writer.wait_closed()
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof():  # the API closes what is idle for long
+                return reader, writer
+            writer.close()
         self.opened += 1
         return await asyncio.open_connection("127.0.0.1", self._port)
 

@@ -7,6 +7,9 @@ from fastapi import FastAPI
 
 GRACE_SECONDS = 10
 """That requests have to end when the process is asked to."""
+KEEP_SECONDS = 75
+"""That a connection without a request is kept open: longer than clients and proxies keep theirs (many for 60 s), or they
+would send a request on one that is just being closed, which must not be sent again blindly."""
 
 
 class Server(uvicorn.Server):
@@ -26,6 +29,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_SECONDS,
+                timeout_keep_alive=KEEP_SECONDS,
                 **more,  # type: ignore[arg-type]
             )
         )
