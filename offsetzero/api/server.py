@@ -8,8 +8,8 @@ from fastapi import FastAPI
 GRACE_SECONDS = 10
 """That requests have to end when the process is asked to."""
 KEEP_SECONDS = 75
-"""That a connection without a request is kept open: longer than clients and proxies keep theirs (many for 60 s), or they
-would send a request on one that is just being closed, which must not be sent again blindly."""
+"""That a connection without a request is kept open: longer than clients and proxies keep theirs (many for 60 s), or
+they would send a request on one that is just being closed, which must not be sent again blindly."""
 
 
 class Server(uvicorn.Server):
