@@ -36,19 +36,31 @@ class Together(Generic[Q, A]):
         self._at_work = 0
         self._tasks: set[asyncio.Task[None]] = set()  # held, or they might be collected
         self._begun = 0.0
+        self._look: asyncio.TimerHandle | None = None
 
     async def __call__(self, wanted: Q) -> A:
         """The answer; whatever `ask` raises about this one."""
         place: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, place))
-        patient = self._clock.monotonic() - self._begun < _PATIENCE_SECONDS
-        if self._at_work < (1 if patient else _STATEMENTS):
+        self._begin()
+        return await place
+
+    def _begin(self) -> None:
+        """Have those who wait asked for now, if nothing is at work, or what is takes long; else look again by then."""
+        loop, left = asyncio.get_running_loop(), self._begun + _PATIENCE_SECONDS - self._clock.monotonic()
+        if self._at_work < (1 if left > 0 else _STATEMENTS):
             self._at_work += 1
             self._begun = self._clock.monotonic()
-            task = asyncio.create_task(self._work(), context=contextvars.Context())  # of no one request
+            task = loop.create_task(self._work(), context=contextvars.Context())  # of no one request
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await place
+        elif self._at_work < _STATEMENTS and self._look is None:
+            self._look = loop.call_later(left, self._look_again, context=contextvars.Context())
+
+    def _look_again(self) -> None:
+        self._look = None
+        if self._waiting:
+            self._begin()
 
     async def _work(self) -> None:
         try:

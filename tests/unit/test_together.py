@@ -7,17 +7,18 @@ import psycopg
 import pytest
 
 from offsetzero.api.together import AT_ONCE, Together
+from offsetzero.clock import SYSTEM, Clock
 from support import ManualClock
 
 
 class Database:
     """Doubles numbers; each statement goes on when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.clock = ManualClock()
         self.asked: list[list[int]] = []
         self.go: list[asyncio.Event] = []
-        self.double = Together(self._ask, self.clock)
+        self.double = Together(self._ask, clock or self.clock)
 
     async def _ask(self, wanted: Sequence[int]) -> list[int]:
         self.asked.append(list(wanted))
@@ -134,5 +135,22 @@ def test_a_statement_that_waits_for_long_is_not_waited_for() -> None:
         assert not stuck[0].done()
         await database.end(0)
         assert stuck[0].result() == 2
+
+    asyncio.run(run())
+
+
+def test_who_waits_behind_such_a_statement_needs_nobody_else_to_come() -> None:
+    """The one before waits for a lock of another tenant's document, and it is a quiet night."""
+
+    async def run() -> None:
+        database = Database(SYSTEM)
+        await database.begin(1)
+        await database.begin(2)
+        async with asyncio.timeout(30):
+            while len(database.asked) < 2:
+                await asyncio.sleep(0.01)
+        assert database.asked == [[1], [2]]
+        await database.end(1)
+        await database.end(0)
 
     asyncio.run(run())
