@@ -31,6 +31,43 @@ _READS = ("GET", "HEAD")
 _TURN_SECONDS = 15.0
 
 
+class _Turns:
+    """Some at once, and some that wait for these: all others are refused, for who waits is counted as worked on.
+
+    Args:
+        at_once: how many.
+        waiting: how many.
+        code, detail: of the refusal, and of that of one who has waited for long.
+    """
+
+    def __init__(self, at_once: int, waiting: int, code: str, detail: str) -> None:
+        self._free = asyncio.Semaphore(max(1, at_once))
+        self._places = max(1, at_once) + max(1, waiting)
+        self._code = code
+        self._detail = detail
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        if self._places == 0:
+            raise self._refusal()
+        self._places -= 1
+        try:
+            try:
+                async with asyncio.timeout(_TURN_SECONDS):
+                    await self._free.acquire()
+            except TimeoutError as error:
+                raise self._refusal() from error
+            try:
+                yield
+            finally:
+                self._free.release()
+        finally:
+            self._places += 1
+
+    def _refusal(self) -> Problem:
+        return Problem(503, self._code, self._detail, headers={"Retry-After": "5"})
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all requests share. `limits` is how much a tenant may ask, `tries` how often it may try its webhooks."""
@@ -49,8 +86,8 @@ class Services:
     """Where the document of a tenant and a SHA-256 stands."""
     taken_in: Together[New, Intake | None] = field(init=False)
     """Writes a document with its first run; None when its tenant has that content already."""
-    _stores: asyncio.Semaphore = field(init=False)
-    _schedules: asyncio.Semaphore = field(init=False)
+    _stores: _Turns = field(init=False)
+    _schedules: _Turns = field(init=False)
 
     def __post_init__(self) -> None:
         connections = self.settings.api.pool_size
@@ -60,19 +97,23 @@ class Services:
             ("taken_in", self._take_in),
         ):
             object.__setattr__(self, name, Together(self._asking(many)))
-        object.__setattr__(self, "_stores", asyncio.Semaphore(max(1, connections // 2)))
-        object.__setattr__(self, "_schedules", asyncio.Semaphore(max(1, connections // 4)))
+        waiting = self.settings.api.requests_at_once // 4
+        stores = _Turns(connections // 2, waiting, "object-store-unavailable", "the object store takes long; try again")
+        schedules = _Turns(connections // 4, waiting, "overloaded", "schedules are at work; try again")
+        object.__setattr__(self, "_stores", stores)
+        object.__setattr__(self, "_schedules", schedules)
 
     @asynccontextmanager
     async def storing(self) -> AsyncIterator[None]:
         """Around a transaction that waits for the object store, before it takes its connection.
 
-        Such transactions have half of the connections at most: while the store stands still, all else goes on.
+        Such transactions have half of the connections at most, and a quarter of the requests that are worked on wait
+        for these: while the store stands still, all else goes on.
 
         Raises:
-            Problem: 503, those before this one have not ended in 15 s.
+            Problem: 503, those before this one have not ended in 15 s, or are too many.
         """
-        async with _turn(self._stores, "object-store-unavailable", "the object store takes long; try again"):
+        async with self._stores.turn():
             yield
 
     @asynccontextmanager
@@ -80,12 +121,13 @@ class Services:
         """Around a transaction that takes a schedule, before it takes its connection: it waits while another one counts
         for a report, or counts itself.
 
-        Such transactions have a quarter of the connections at most: what one tenant has counted is no other's wait.
+        Such transactions have a quarter of the connections at most, and a quarter of the requests that are worked on
+        wait for these: what one tenant has counted is no other's wait.
 
         Raises:
-            Problem: 503, those before this one have not ended in 15 s.
+            Problem: 503, those before this one have not ended in 15 s, or are too many.
         """
-        async with _turn(self._schedules, "overloaded", "schedules are at work; try again"):
+        async with self._schedules.turn():
             yield
 
     def _asking(self, many: Callable[[Sequence[Q]], Script[list[T]]]) -> Callable[[Sequence[Q]], Awaitable[list[T]]]:
@@ -127,19 +169,6 @@ class Services:
         async with self.pool.connection() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield connection
-
-
-@asynccontextmanager
-async def _turn(turns: asyncio.Semaphore, code: str, detail: str) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(_TURN_SECONDS):
-            await turns.acquire()
-    except TimeoutError as error:
-        raise Problem(503, code, detail, headers={"Retry-After": "5"}) from error
-    try:
-        yield
-    finally:
-        turns.release()
 
 
 async def _services(request: Request) -> Services:  # a plain function would be sent to a thread
