@@ -9,6 +9,7 @@ partition for assigned, the client has never heard of it, and nobody reads it.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from offsetzero.store.starts import Place
 from offsetzero.topics.lag import GroupState
@@ -48,22 +49,56 @@ def shares(state: GroupState, member_id: str, counts: Mapping[str, int]) -> Shar
     return Shares(given[member_id], len(every - owned), member_id == min(given))
 
 
+class Advice(Enum):
+    """What a member is to do about partitions that it does not get."""
+
+    NOTHING = auto()
+    JOIN_ANEW = auto()
+    END = auto()
+
+
 class Ownership:
-    """Remembers since when a partition is missing."""
+    """Remembers since when a partition is missing, in all answers of the coordinator one after the other.
 
-    def __init__(self) -> None:
+    A partition that has just been given is missing, too, until the next heartbeat: so nothing is concluded from a time
+    in which the coordinator was away, before and after which something may have been given.
+
+    Args:
+        seconds: for a quarter of that time something may be missing, then the member joins anew; when something is
+            missing for the rest of it since then, the member ends.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._since: dict[Place, float] = {}
+        self._joined_anew = False
 
-    def answered(self, now: float, given: Collection[Place], own: Collection[Place]) -> dict[Place, float]:
+    @property
+    def missing(self) -> Collection[Place]:
+        """What the last answer gave to this member, whose client did not have it."""
+        return self._since.keys()
+
+    def unanswered(self) -> None:
+        """The coordinator did not answer, or does not know the member."""
+        self._since.clear()
+
+    def answered(self, now: float, given: Collection[Place], own: Collection[Place]) -> Advice:
         """Compare an answer of the coordinator with what the client has now.
 
         Args:
             now: monotonic seconds.
             given: what the coordinator says that this member has.
             own: what the client has.
-
-        Returns:
-            For how many seconds each partition has been given and is not had: in this answer and all before it.
         """
         self._since = {place: self._since.get(place, now) for place in given if place not in own}
-        return {place: now - since for place, since in self._since.items()}
+        if not self._since:
+            self._joined_anew = False
+            return Advice.NOTHING
+        longest, quarter = now - min(self._since.values()), self._seconds / 4
+        if self._joined_anew:
+            return Advice.END if longest >= self._seconds - quarter else Advice.NOTHING
+        if longest < quarter:
+            return Advice.NOTHING
+        self._joined_anew = True
+        self._since = dict.fromkeys(self._since, now)
+        return Advice.JOIN_ANEW

@@ -1,8 +1,8 @@
 """Watches a member from its own polling thread: gathers facts, gives up handlers, names what is stuck."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from offsetzero import logs, metrics
 from offsetzero.clock import Clock
@@ -10,7 +10,7 @@ from offsetzero.consumers.order import Copy
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.watching.asking import Asker, DatabasePulse
-from offsetzero.consumers.watching.ownership import Ownership, Shares
+from offsetzero.consumers.watching.ownership import Advice, Ownership, Shares
 from offsetzero.consumers.watching.watch import Findings, Head, Part, Running, Watch
 from offsetzero.consumers.working.atwork import TIMED_OUT
 from offsetzero.consumers.working.dispatch import Dispatcher
@@ -27,6 +27,8 @@ LIMIT_SECONDS = 0.05  # a handler may take so much longer than its limit
 MAX_LATE = 100
 """Functions that were given up and have not ended, before the group stops: each holds a thread and its memory."""
 MAX_SHOWN = 20  # stuck records in the metrics: they have labels of their own
+
+T = TypeVar("T")
 
 log = logs.get(__name__)
 
@@ -137,8 +139,7 @@ class Watcher:
         self._watch = Watch(limits.stuck_seconds, limits.stall_seconds)
         self._next_look = self._next_limit = 0.0
         self._joined = False
-        self._ownership = Ownership()
-        self._joined_anew = False
+        self._ownership = Ownership(limits.stall_seconds)
         self._resources = resources
         self._asker = Asker[_Answer](resources.spawn, clock)
         self._pulse = pulse
@@ -171,7 +172,9 @@ class Watcher:
         stays = self._member.stays()
         if (answer := self._asker.answer()) is not None:
             self._watch.answered(now, answer.ends)
-            if answer.shares is not None:
+            if answer.shares is None:
+                self._ownership.unanswered()
+            else:
                 self._joined = True
                 self._compare(now, answer.shares, {stay.place for stay in stays})
         stuck = self._limits.stuck_seconds
@@ -194,33 +197,34 @@ class Watcher:
             return
 
         def question() -> _Answer:
-            try:
-                shares = resources.shares(group, self._topics, member_id) if member_id else None
-                return _Answer(resources.ends(places) if places else {}, shares)
-            except Exception as error:  # whatever it is: without an answer nothing is judged
-                log.debug("the cluster does not answer the watch", group=group, error=str(error))
-                return _Answer(None, None)
+            # Each by itself: where only the coordinator is away, a partition may be stalled all the same.
+            return _Answer(
+                self._asked(lambda: resources.ends(places)) if places else {},
+                self._asked(lambda: resources.shares(group, self._topics, member_id)) if member_id else None,
+            )
 
         self._asker.ask(question, self._limits.stall_seconds / 8)
 
+    def _asked(self, question: Callable[[], T]) -> T | None:
+        try:
+            return question()
+        except Exception as error:  # whatever it is: without an answer nothing is judged
+            log.debug("the cluster does not answer the watch", group=self._group, error=str(error))
+            return None
+
     def _compare(self, now: float, shares: Shares, own: set[Place]) -> None:
-        missing = self._ownership.answered(now, shares.mine, own)
+        advice, missing = self._ownership.answered(now, shares.mine, own), self._ownership.missing
         metrics.WITHOUT_OWNER.labels(self._group).set(len(missing) + (shares.nobodys if shares.speaks else 0))
-        longest, limit = max(missing.values(), default=0.0), self._limits.stall_seconds
-        if not missing:
-            self._joined_anew = False
-        elif longest >= limit:
+        if advice is Advice.END:
             raise GroupStopped(
                 f"group {self._group}: the coordinator has given {_named(missing)} to this member, whose client has not"
-                f" got it for {longest:.0f} s, although it has joined anew: nobody reads it; start the process again"
+                " got it, although it has joined anew: nobody reads it; start the process again"
             )
-        elif longest >= limit / 4 and not self._joined_anew:
-            self._joined_anew = True
+        if advice is Advice.JOIN_ANEW:
             log.warning(
                 "the coordinator has given what the client has not got: joining anew",
                 group=self._group,
                 partitions=_named(missing),
-                seconds=round(longest, 1),
             )
             metrics.JOINED_ANEW.labels(self._group).inc()
             self._member.join_anew()
