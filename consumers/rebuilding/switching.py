@@ -34,6 +34,8 @@ from offsetzero.store.switches import Switch
 
 FREEZE_SECONDS = 30.0
 """How long the generation that is read changes nothing, at most; unless somebody says otherwise."""
+HOLD_SECONDS = 30.0
+"""How long the group's transactions are waited for, at most: those of both generations wait behind that."""
 _RETRIES_SHARE = 2 / 3
 """Of that time, for what waits in retry topics: the rest is for getting behind the log, and for comparing."""
 _LOOK_SECONDS = 0.1
@@ -117,15 +119,10 @@ def switch(
         psycopg.Error: the database does.
     """
     try:
-        return _switch(settings, connection, wanted, seconds, patience(seconds) if retries else 0.0)
+        return _switch(settings, connection, wanted, seconds, seconds * _RETRIES_SHARE if retries else 0.0)
     except WouldLose as error:
         error.events = comparing.with_keys(settings, wanted.new, error.events)  # nothing stands still any more
         raise
-
-
-def patience(seconds: float) -> float:
-    """For how long of a freeze of so many seconds what waits for a retry is waited for."""
-    return seconds * _RETRIES_SHARE
 
 
 def _switch(
@@ -168,6 +165,7 @@ def _refuse(wanted: Wanted, lost: Losses, *, stood_still: bool) -> None:
 @contextmanager
 def _holding(connection: psycopg.Connection, group: str, seconds: float) -> Iterator[None]:
     """A transaction that holds the pointer. A handler that never ends must not have all others wait for it."""
+    seconds = min(seconds, HOLD_SECONDS)
     try:
         with connection.transaction():
             run(connection, generations.hold_pointer(group, seconds))
