@@ -55,20 +55,6 @@ class Move:
         return max(0, self.old - self.new) if self.old is not None else 0
 
 
-def parse(text: str) -> Point:
-    """What `--to` was given.
-
-    Raises:
-        ConfigurationError: it is none of them.
-    """
-    point = points.parse(text)
-    if point is None:
-        raise ConfigurationError(
-            f"--to {text}: give earliest, latest, an offset, or a time with its zone, such as 2026-01-31T12:00:00Z"
-        )
-    return point
-
-
 def plan(
     settings: Settings, group: str, to: Point, topic: str | None = None, partition: int | None = None
 ) -> list[Move]:

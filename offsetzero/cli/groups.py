@@ -56,7 +56,10 @@ def list_groups(
 def reset_group(
     name: group_names.Name,
     to: Annotated[
-        str, typer.Option("--to", help="earliest, latest, an offset, or a time: the first record not older than it.")
+        str,
+        typer.Option(
+            "--to", help="earliest, latest, an offset, or a time, such as -2h: the first record not older than it."
+        ),
     ],
     topic: Annotated[
         str | None, typer.Option("--topic", help="One topic; by default the sources, not the retry topics.")
@@ -67,9 +70,11 @@ def reset_group(
     """Give a group without running members other positions: shows what would change, and changes it with --yes."""
     from offsetzero import settings
     from offsetzero.cli import preview, rows
+    from offsetzero.clock import SYSTEM
     from offsetzero.consumers import reset
+    from offsetzero.topics import points
 
-    target = reset.parse(to)
+    target = points.parse_with_ago("--to", to, SYSTEM.now())
     config = settings.load(needs=frozenset({"kafka"}))
     moves = reset.plan(config, name, target, topic, partition)
     shown = [

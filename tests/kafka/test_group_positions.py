@@ -330,14 +330,15 @@ def test_reset_shows_what_would_change_and_refuses_what_cannot(
     ]
     old = offsetzero("groups", "reset", "audit", "--to", "2001-01-01T00:00:00Z", *place)
     assert old.stdout.split()[-4:] == ["10", "0", "0", "10"]
-    new = offsetzero("groups", "reset", "audit", "--to", "2999-01-01T00:00:00+02:00", *place)
+    new = offsetzero("groups", "reset", "audit", "--to", "-0s", *place)
     assert new.stdout.split()[-4:] == ["10", "13", "3", "0"]
     whole = offsetzero("groups", "reset", "audit", "--to", "earliest")
     assert "audit.retry-1m" not in whole.stdout, "what waits there must not be skipped by the way"
     assert whole.stdout.count("documents/") == 6
     assert committed(settings).offset == 10  # type: ignore[union-attr]
     for arguments, said in {
-        ("--to", "yesterday"): "give earliest, latest, an offset, or a time with its zone",
+        ("--to", "yesterday"): "give earliest, latest, an offset, a time with its zone",
+        ("--to", "9999-01-01T00:00:00Z"): "that time has not come yet; the end of the log is `latest`",
         ("--to", "2001-01-01T00:00:00"): "a time with its zone",
         ("--to", "4"): "say of which partition",
         ("--to", "99", *place): "has the offsets from 0 to 13, not 99",
