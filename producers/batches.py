@@ -151,7 +151,6 @@ class Sender:
         for row in reversed(rows):
             lanes[row.lane].append(row)
         sent = Sent()
-        self.collect(sent)
         enough = self._clock.monotonic() + max(seconds, _SEND_SECONDS)
         while lanes and sent.away is None and self._clock.monotonic() < enough:
             begun = self._clock.monotonic()

@@ -150,9 +150,9 @@ class Relay:
         Raises:
             PublishError: the broker is away. What it did acknowledge is marked.
         """
+        sender.collect(answered := Sent())  # before the claim: the next rows of their keys may go
+        self._note(connection, answered)
         if sender.is_full:
-            sender.collect(late := Sent())
-            self._note(connection, late)
             return False
         begun = self._clock.monotonic()
         rows = claims.claim(connection, shards.mine, sender.waiting(), self._most(len(shards.mine)))

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from offsetzero import metrics
 from offsetzero.errors import ConfigurationError
-from offsetzero.producers import claims, outbox, relay, shards
+from offsetzero.producers import batches, claims, outbox, relay, shards
 from offsetzero.producers.relay import Relay
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
@@ -250,6 +250,34 @@ def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_anot
     assert first.key() == quiet.key.encode()
     later = [other for other in others if other.timestamp()[1] > first.timestamp()[1]]
     assert len(later) > count - 2 * most
+
+
+def test_the_next_row_of_a_key_goes_when_an_answer_that_came_later_is_there(
+    settings: Settings,
+    connection: psycopg.Connection,
+    read: Callable[..., list[Message]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a cluster that takes more than some milliseconds for an answer: each row of a key waited for the next poll."""
+    monkeypatch.setattr(batches, "_ANSWER_SECONDS", 0.0)  # as if it took that long
+    monkeypatch.setattr(batches, "_WAVE_SECONDS", 60.0)
+    rested_with: list[int] = []
+    await_notification = relay._await_notification
+
+    def noted(session: psycopg.Connection, seconds: float) -> None:
+        if seconds == relay.POLL_SECONDS:
+            rested_with.append(_unpublished(session))
+        await_notification(session, seconds)
+
+    monkeypatch.setattr(relay, "_await_notification", noted)
+    key = uuid4()
+    with connection.transaction():
+        ids = [outbox.add(connection, _deleted(key)) for _ in range(5)]
+    with relaying(settings):
+        found = read("documents", len(ids))
+        wait_until(lambda: not _unpublished(connection), what="the last mark")
+    assert [dict(one.headers() or [])["ce_id"] for one in found] == [str(one).encode() for one in ids]
+    assert not any(rested_with), "it has slept while rows could go"
 
 
 def test_a_refused_row_stops_only_its_key(
