@@ -57,21 +57,16 @@ def find(tenant_id: str, document_id: UUID) -> Script[Document | None]:
 
 
 def find_intake(tenant_id: str, sha256: str) -> Script[Intake | None]:
-    """The document of a tenant with this content, and its newest run.
-
-    Newest by the database's clock: run ids come from the clocks of several machines.
-    """
-    rows = yield (
-        "SELECT d.id, r.id, r.status FROM documents d JOIN runs r ON r.document_id = d.id "
-        "WHERE d.tenant_id = %s AND d.sha256 = %s AND d.deleted_at IS NULL "
-        "ORDER BY r.created_at DESC, r.id DESC LIMIT 1",
-        (tenant_id, sha256),
-    )
-    return Intake(rows[0][0], rows[0][1], RunStatus(rows[0][2])) if rows else None
+    """As `find_intakes`, of one."""
+    (found,) = yield from find_intakes([(tenant_id, sha256)])
+    return found
 
 
 def find_intakes(contents: Sequence[tuple[str, str]]) -> Script[list[Intake | None]]:
-    """As `find_intake`, of many: tenants and SHA-256."""
+    """The document of a tenant with a content, and its newest run; of many tenants and SHA-256.
+
+    Newest by the database's clock: run ids come from the clocks of several machines.
+    """
     rows = yield (
         "SELECT one.place, d.id, r.id, r.status FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY "
         "AS one (tenant_id, sha256, place) JOIN documents d ON d.tenant_id = one.tenant_id AND d.sha256 = one.sha256 "

@@ -94,21 +94,12 @@ def keys(tenant_id: str | None = None) -> Script[list[KeyInfo]]:
 
 def tenant_of(key: str) -> Script[str | None]:
     """The tenant that a key belongs to; None for an unknown or revoked key."""
-    owner = yield from owner_of(key)
+    (owner,) = yield from owners_of([key])
     return owner.tenant_id if owner else None
 
 
-def owner_of(key: str) -> Script[Owner | None]:
-    """Whose key it is, and what it may do; None for an unknown or revoked key."""
-    rows = yield (
-        "SELECT tenant_id, role FROM api_keys WHERE key_hash = %s AND revoked_at IS NULL",
-        (_hash(key),),
-    )
-    return Owner(rows[0][0], Role(rows[0][1])) if rows else None
-
-
 def owners_of(keys: Sequence[str]) -> Script[list[Owner | None]]:
-    """As `owner_of`, of many keys."""
+    """Whose each key is, and what it may do; None for an unknown or revoked key."""
     hashes = [_hash(key) for key in keys]
     rows = yield (
         "SELECT key_hash, tenant_id, role FROM api_keys WHERE key_hash = ANY (%s) AND revoked_at IS NULL",
