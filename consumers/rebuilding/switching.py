@@ -130,7 +130,7 @@ def _switch(
 ) -> Switch:
     comparison = Comparison(settings, connection, wanted.old, wanted.new, wanted.tiers)
     lost = comparison.look()  # before anything stands still: it may take long
-    if not _comes_by_itself(lost, retries):
+    if _due_in(lost, retries) is None:
         _refuse(wanted, lost, stood_still=False)
     _freeze(connection, wanted, seconds)
     deadline = SYSTEM.monotonic() + seconds
@@ -139,8 +139,8 @@ def _switch(
         _await_end(settings, connection, wanted, deadline)
         try:
             lost = comparison.look(deadline - SYSTEM.monotonic())
-            while not wanted.accept and _comes_by_itself(lost, retried_by - SYSTEM.monotonic()):
-                time.sleep(_LOOK_SECONDS)
+            while not wanted.accept and (due := _due_in(lost, retried_by - SYSTEM.monotonic())) is not None:
+                time.sleep(max(_LOOK_SECONDS, due))  # all of it is not there before the last is due
                 lost = comparison.look(deadline - SYSTEM.monotonic())
         except TooSlow as error:
             raise TooFarBehind(str(error)) from error
@@ -152,9 +152,12 @@ def _switch(
             run(connection, generations.thaw(wanted.old.group))
 
 
-def _comes_by_itself(lost: Losses, seconds: float) -> bool:
-    """Whether all that would be lost waits for a retry, and is tried again within so many seconds."""
-    return lost.due_ms is not None and max(lost.due_ms, SYSTEM.now_ms()) < SYSTEM.now_ms() + seconds * 1000
+def _due_in(lost: Losses, seconds: float) -> float | None:
+    """In how many seconds all that would be lost has been tried again; None when not within so many, or never."""
+    if lost.due_ms is None:
+        return None
+    due = max(0.0, (lost.due_ms - SYSTEM.now_ms()) / 1000)
+    return due if due < seconds else None
 
 
 def _refuse(wanted: Wanted, lost: Losses, *, stood_still: bool) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from uuid import UUID
 
 import psycopg
@@ -274,6 +275,26 @@ def test_a_rebuild_goes_on_until_what_waits_for_a_while_is_done(
     with pytest.raises(WouldLose):
         rebuild_switch.switch(rebuild, rebuild.plan(back=True), OLD, members, WISH)
     rebuild.close()
+
+
+def test_what_waits_is_not_looked_at_again_before_the_last_of_it_is_due(
+    settings: Settings, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look asks the cluster with clients of its own, and the database for all outcomes."""
+    waits = Letter(0, due_ms=SYSTEM.now_ms() + 300_000)
+    letters.write(settings, "names.g2", [waits], to="redrive")
+    ended(database, OLD, waits, Outcome.APPLIED)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        assert not slept, "it looks again and again"
+        slept.append(seconds)
+        ended(database, NEW, waits, Outcome.APPLIED)
+
+    monkeypatch.setattr(switching, "time", SimpleNamespace(sleep=sleep))
+    switching.switch(settings, database, WANTED, 600.0, retries=True)
+    assert 0.1 < slept[0] <= 300
+    assert run(database, generations.active("names")) == 2
 
 
 def test_a_rebuild_is_switched_although_there_is_always_a_retry_that_waits(
