@@ -109,7 +109,8 @@ def estimate(
     todo = seen.scaled(seen.meant if forced else seen.meant - seen.done)
     if not todo:
         if seen.meant:
-            print("All of it is done already: with --force it is done again.", file=sys.stderr)
+            what = "All of it" if seen.is_whole else "All that was looked at"
+            print(f"{what} is done already: with --force it is done again.", file=sys.stderr)
         return
     source = "as stated"
     if rate is None and connection is not None:
