@@ -7,6 +7,8 @@ what is urgent, too, which needs both several times until it is begun.
 LATE_SECONDS = 0.005
 """After the end of a wait: more than a machine with time to spare ever takes."""
 ROUND_SECONDS = 1.0
+ROUND_WAITS = 20
+"""At least. A member that is seldom without records has longer rounds: one late wait among three says nothing."""
 MANY, FEW = 0.2, 0.05
 """Shares of the waits of a round that end late: where there is too much to do, and where there is time to spare."""
 CALM_ROUNDS = 5
@@ -38,7 +40,7 @@ class Yielding:
         """
         self._waits += 1
         self._late += late > LATE_SECONDS
-        if now >= self._round:
+        if now >= self._round and self._waits >= ROUND_WAITS:
             share = self._late / self._waits
             self._round = now + ROUND_SECONDS
             self._waits = self._late = 0
