@@ -1,12 +1,13 @@
 """The relay on a real database and a real broker: order, exactly the committed rows, and going on after failures."""
 
+import random
 import secrets
 import select
 import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from unittest.mock import Mock
 from uuid import UUID, uuid4
@@ -278,6 +279,14 @@ def test_the_next_row_of_a_key_goes_when_an_answer_that_came_later_is_there(
         wait_until(lambda: not _unpublished(connection), what="the last mark")
     assert [dict(one.headers() or [])["ce_id"] for one in found] == [str(one).encode() for one in ids]
     assert not any(rested_with), "it has slept while rows could go"
+
+
+@pytest.mark.parametrize(("length", "is_taken"), [(2_600, True), (2_700, False)])
+def test_a_key_is_of_so_many_bytes_at_most(connection: psycopg.Connection, *, length: int, is_taken: bool) -> None:
+    """An index has it (docs/services.md)."""
+    insert = "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('t', %s, 't')"
+    with nullcontext() if is_taken else pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        connection.execute(insert, ("".join(map(chr, random.Random(1).choices(range(33, 127), k=length))),))
 
 
 def test_a_refused_row_stops_only_its_key(
