@@ -30,6 +30,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._told: dict[bytes, tuple[int, bytes]] = {}
+        self.loses = False
+        """Whether the next such answer is kept: members that join one after the other get some, too."""
         self.lost: list[str] = []
         """The member whose answer was kept from it."""
 
@@ -76,7 +78,7 @@ class Proxy:
             near.shutdown(socket.SHUT_RDWR)
 
     def _is_lost(self, frame: bytes) -> bool:
-        """The first answer that gives a member, that has partitions, more of them without a new epoch.
+        """The first answer, once one is to be lost, that gives a member with partitions more without a new epoch.
 
         They are those that another member has given up. An answer with a new epoch may be lost without harm: who comes
         with the old one is fenced, and joins anew.
@@ -90,7 +92,8 @@ class Proxy:
         epoch, _, given = struct.unpack_from(">iib", frame, at)
         before = self._told.get(member, (epoch, b""))
         topics = frame[at + 9 :] if given == 1 else before[1]  # as an array: 1 for none, then their number and one more
-        if before[0] == epoch and len(topics) > len(before[1]) > EMPTY and not self.lost:
+        if self.loses and before[0] == epoch and len(topics) > len(before[1]) > EMPTY:
+            self.loses = False
             self.lost.append(member.decode())
             return True
         self._told[member] = epoch, topics

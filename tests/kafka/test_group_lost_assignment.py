@@ -62,6 +62,7 @@ def test_a_member_that_was_not_told_of_a_partition_joins_anew(
         wait_until(middle.runtime.running, what="a handler that holds the partition")
         waits = next(one.id for one in group_state(settings, "audit").members if ("documents", 5) in one.assignment)
         epoch = proxy.epoch(waits)
+        proxy.loses = True
         first.stop()
         wait_until(lambda: proxy.epoch(waits) > epoch, what="the epoch in which the partition will come")
         gate.set()
