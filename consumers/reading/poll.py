@@ -133,8 +133,8 @@ class PollLoop:
     def rest(self, stays: frozenset[OwnedPartition]) -> None:
         """Fetch nothing of these until they are not among them any more."""
         if stays or self._resting:
-            live = self._membership.live.values()
-            self._pressure.pause([stay for stay in stays if not stay.gone], PauseReason.REFUSED)
+            live = self._membership.live.values()  # in their order, which a set has not
+            self._pressure.pause([stay for stay in live if stay in stays], PauseReason.REFUSED)
             self._pressure.resume([stay for stay in live if stay not in stays], PauseReason.REFUSED)
             self._resting = bool(stays)
 

@@ -151,8 +151,9 @@ def test_no_event_overtakes_one_of_its_document_in_the_other_lane(
             uploaded_at=datetime.now(UTC),
         )
         with database.transaction():
-            run(database, documents.add(made))
-            return made, run(database, beginning.begin(made, own, bulk=bulk))
+            (begun,) = run(database, beginning.take_in([beginning.prepare(made, own, bulk=bulk)], own))
+            assert begun is not None
+            return made, begun
 
     def again(document: Document) -> None:
         with database.transaction():

@@ -339,7 +339,9 @@ MUTATIONS = {
         "ask what is to be done again when a partition is opened", _forced_forgotten, ("which it was forced to have",)
     ),
     "limits-not-kept": Mutation("handle no more that are alike than may be", _limits_not_kept, ("at once",)),
-    "limit-not-left": Mutation("let one run when another of its kind has ended", _limit_not_left, ("not done after",)),
+    "limit-not-left": Mutation(
+        "let one run when another of its kind has ended", _limit_not_left, ("not done after", "could run")
+    ),
     "lane-stays-paused": Mutation("fetch the bulk topic again", _bulk_stays_paused, ("not done after", "paused by")),
     "settled-anyway": Mutation(
         "stop at a refused append", _failed_settling_is_done, ("which is not done", "is without an outcome")
