@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from offsetzero import logs, metrics
+from offsetzero.cli import collector
 from offsetzero.embedded import ports
 from offsetzero.settings import Settings, load
 
@@ -44,7 +45,9 @@ def api(
         # uvicorn ends in order, then raises the signal again for us: to end as asked is no failure.
         signal.signal(number, lambda _number, _frame: sys.exit(0))
     logs.get(__name__).info("api listens", host=bound[0], port=bound[1])
-    Server(create_app(settings)).run(sockets=[listener])
+    app = create_app(settings)
+    collector.spare()
+    Server(app).run(sockets=[listener])
 
 
 def relay(

@@ -17,7 +17,7 @@ import pytest
 from kafka.conftest import RunningGroup, await_dead_letters, await_effects, effects, uploaded
 
 from offsetzero import Transient, metrics
-from offsetzero.cli.group_run import spare_the_collector
+from offsetzero.cli import collector
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import ConsumerGroup
@@ -207,7 +207,7 @@ def test_a_member_is_ready_soon_however_many_records_wait(
     wait_in_a_tier(settings, WAITING)
     small = settings.groups.model_copy(update={"max_in_flight_bytes": 4_000_000})
     thresholds = gc.get_threshold()
-    spare_the_collector()  # as `offsetzero groups run` does
+    collector.spare()  # as `offsetzero groups run` does
     begun, computed = SYSTEM.monotonic(), time.process_time()
     member = RunningGroup(audit_group(), settings.model_copy(update={"groups": small}))
 

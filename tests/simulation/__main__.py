@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from offsetzero.cli.group_run import spare_the_collector
+from offsetzero.cli import collector
 from simulation import plan, simulation
 from simulation.simulation import Result
 
@@ -70,7 +70,7 @@ def many(seeds: Iterable[int], *, digest: bool) -> int:
 def order(events: int) -> int:
     """One long run over 1,000 keys, a tenth of which fail."""
     started, made = time.monotonic(), plan.large(events)
-    spare_the_collector()  # all that is published is kept: to look through it again and again would take minutes
+    collector.spare()  # all that is published is kept: to look through it again and again would take minutes
     result = simulation.play(made, lines=TAIL)
     fail = [one.behaviour.times for one in made.events if one.behaviour.kind is plan.Kind.FAILS]
     kept = f"of them fail {len(fail):,} ({fail.count(3):,} always), {len(made.steps)} kills, rebalances and refusals"

@@ -7,7 +7,7 @@ from prometheus_client import Counter
 from terms import Meter
 
 from offsetzero import logs, metrics
-from offsetzero.cli.group_run import spare_the_collector
+from offsetzero.cli import collector
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.resources import Resources
 from offsetzero.consumers.runtime import GroupRuntime
@@ -57,7 +57,7 @@ def run(
         pauses.append(_total(metrics.PAUSES))  # before those of the orderly end
 
     meter.done = done
-    spare_the_collector()
+    collector.spare()
     runtime.run()
     places = group_offsets(settings, group.name, [SOURCE])
     return {"pauses": pauses[0], "uncommitted": sum(one.lag for one in places)}
