@@ -21,6 +21,7 @@ from offsetzero.store.database import Connection
 from offsetzero.store.dead_letters import Entry
 from offsetzero.store.processed import RAW_SOURCE, short
 from offsetzero.store.script import Script, run
+from offsetzero.store.sentences import storable
 from offsetzero.topics import offsets
 from offsetzero.topics.admin import client
 from offsetzero.topics.catalogue import DLQ
@@ -210,7 +211,7 @@ def entry_of(letter: DeadLetter, topic_id: str) -> Entry:
 
 
 def _stored(text: str) -> str:
-    return text[:MAX_TEXT].replace("\0", "�").encode(errors="replace").decode()
+    return storable(text, MAX_TEXT)
 
 
 def _uuid(text: str | None) -> UUID | None:

@@ -37,6 +37,14 @@ def give(folder: Path, user: int = ORDINARY) -> None:
         accounts.give(folder, user)
 
 
+def autogroup(pid: int) -> int | None:
+    """How nice the session of a process is; None where sessions are no groups (sched(7))."""
+    try:
+        return int(Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2])
+    except (OSError, ValueError):
+        return None
+
+
 def processes_of(home: Path, name: str = "") -> list[int]:
     """Processes that have the folder in their arguments or environment, but this one."""
     found = []

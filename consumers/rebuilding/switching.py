@@ -130,7 +130,7 @@ def _switch(
 ) -> Switch:
     comparison = Comparison(settings, connection, wanted.old, wanted.new, wanted.tiers)
     lost = comparison.look()  # before anything stands still: it may take long
-    if _due_in(lost, retries) is None:
+    if _due_within(lost, retries) is None:
         _refuse(wanted, lost, stood_still=False)
     _freeze(connection, wanted, seconds)
     deadline = SYSTEM.monotonic() + seconds
@@ -139,7 +139,7 @@ def _switch(
         _await_end(settings, connection, wanted, deadline)
         try:
             lost = comparison.look(deadline - SYSTEM.monotonic())
-            while not wanted.accept and (due := _due_in(lost, retried_by - SYSTEM.monotonic())) is not None:
+            while not wanted.accept and (due := _due_within(lost, retried_by - SYSTEM.monotonic())) is not None:
                 time.sleep(max(_LOOK_SECONDS, due))  # all of it is not there before the last is due
                 lost = comparison.look(deadline - SYSTEM.monotonic())
         except TooSlow as error:
@@ -152,12 +152,15 @@ def _switch(
             run(connection, generations.thaw(wanted.old.group))
 
 
-def _due_in(lost: Losses, seconds: float) -> float | None:
-    """In how many seconds all that would be lost has been tried again; None when not within so many, or never."""
-    if lost.due_ms is None:
-        return None
-    due = max(0.0, (lost.due_ms - SYSTEM.now_ms()) / 1000)
-    return due if due < seconds else None
+def due_in(found: Losses | WouldLose) -> float | None:
+    """In how many seconds all that would be lost has been tried again; None when time alone does not bring it."""
+    return None if found.due_ms is None else max(0.0, (found.due_ms - SYSTEM.now_ms()) / 1000)
+
+
+def _due_within(lost: Losses, seconds: float) -> float | None:
+    """As `due_in`; None, too, when it is not within so many."""
+    due = due_in(lost)
+    return due if due is not None and due < seconds else None
 
 
 def _refuse(wanted: Wanted, lost: Losses, *, stood_still: bool) -> None:

@@ -55,7 +55,7 @@ class Retries:
 
     def again_in(self, found: WouldLose) -> float | None:
         """Seconds until the next try; None when to wait does not help, or has not helped."""
-        due = _due_in(found)
+        due = switching.due_in(found)
         if due is None or SYSTEM.monotonic() + due > self._until:
             return None
         if found.stood_still:  # they have failed again, or come late: what is read is not to stand still all the time
@@ -66,7 +66,7 @@ class Retries:
     def told(self, found: WouldLose) -> str:
         """What is waited for, for people."""
         count = "1 event waits" if found.count == 1 else f"{found.count:,} events wait"
-        due, left = _due_in(found) or 0.0, self._until - SYSTEM.monotonic()
+        due, left = switching.due_in(found) or 0.0, self._until - SYSTEM.monotonic()
         then = f"due in {due:,.0f} s" if due > 0 else "due now, or behind others of their keys"
         still = ", while the other one stood still" if found.stood_still else ""
         return f"{count} in retry topics{still}, {then}; the new generation goes on, for {left:,.0f} s at most"
@@ -139,8 +139,3 @@ def _go_on(members: Members, seconds: float) -> None:
     while (left := end - SYSTEM.monotonic()) > 0:
         members.check()
         time.sleep(min(left, LOOK_SECONDS))
-
-
-def _due_in(found: WouldLose) -> float | None:
-    """Seconds until all that would be lost has been tried again; None when to wait does not help."""
-    return None if found.due_ms is None else max(0.0, (found.due_ms - SYSTEM.now_ms()) / 1000)

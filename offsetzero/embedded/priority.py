@@ -33,11 +33,3 @@ def lower(pid: int, nice: int) -> None:
             return
         else:
             return
-
-
-def autogroup(pid: int) -> int | None:
-    """How nice the session of a process is; None where sessions are no groups."""
-    try:
-        return int(Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2])
-    except (OSError, ValueError):
-        return None

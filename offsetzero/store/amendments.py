@@ -3,6 +3,7 @@
 import hashlib
 from array import array
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Final
 
 from offsetzero.store import generations
@@ -27,12 +28,7 @@ class Amendments:
     def __init__(self, edited: Mapping[tuple[str, str], bytes], discarded: bytes = b"") -> None:
         self._edited = edited
         self._discarded = discarded
-        counts = [0] * 65_537
-        for at in range(0, len(discarded), _SIZE):
-            counts[(discarded[at] << 8 | discarded[at + 1]) + 1] += _SIZE
-        for at in range(1, len(counts)):
-            counts[at] += counts[at - 1]
-        self._first = array("Q", counts) if discarded else None  # of those that begin with two bytes
+        self._first = _places(discarded) if discarded else None
 
     def __bool__(self) -> bool:
         return bool(self._edited or self._discarded)
@@ -53,6 +49,14 @@ class Amendments:
                 return False
             at += 1
         return True
+
+
+def _places(digests: bytes) -> "array[int]":
+    """Where those begin that start with two bytes, by these; and at last where all end."""
+    counts = [0] * 65_537
+    for at in range(0, len(digests), _SIZE):
+        counts[(digests[at] << 8 | digests[at + 1]) + 1] += _SIZE
+    return array("Q", accumulate(counts))
 
 
 NONE: Final = Amendments({})

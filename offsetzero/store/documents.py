@@ -78,26 +78,6 @@ def find_intakes(contents: Sequence[tuple[str, str]]) -> Script[list[Intake | No
     return [found.get(place) for place in range(1, len(contents) + 1)]
 
 
-def add(document: Document) -> Script[bool]:
-    """Add a document. False when the tenant has that content already; it waits for an upload in progress."""
-    rows = yield (
-        f"INSERT INTO documents ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "  # noqa: S608
-        "ON CONFLICT (tenant_id, sha256) WHERE deleted_at IS NULL DO NOTHING RETURNING id",
-        (
-            document.id,
-            document.tenant_id,
-            document.name,
-            document.content_type,
-            document.uri,
-            document.size_bytes,
-            document.sha256,
-            document.version,
-            document.uploaded_at,
-        ),
-    )
-    return bool(rows)
-
-
 def lock(tenant_id: str, document_id: UUID) -> Script[bool]:
     """Hold a document until the transaction ends, against uploads of the same content and its deletion.
 

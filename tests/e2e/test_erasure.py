@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from commands import Commands, CommandsHere
 from e2e.conftest import Pipeline
+from stored import add_document
 
 from offsetzero.clock import SYSTEM
 from offsetzero.consumers.groups import indexer
@@ -25,7 +26,7 @@ from offsetzero.history import archive, spans
 from offsetzero.producers.log import LogProducer
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import dead_letter_actions, documents, generations, index
+from offsetzero.store import dead_letter_actions, generations, index
 from offsetzero.store.dead_letters import Place
 from offsetzero.store.documents import Document
 from offsetzero.store.script import run
@@ -214,7 +215,7 @@ def many(settings: Settings) -> int:
                 version=1,
                 uploaded_at=SYSTEM.now(),
             )
-            assert run(connection, documents.add(document))
+            add_document(connection, document)
     return count
 
 

@@ -10,6 +10,7 @@ import pytest
 import vector_server
 from desk import Desk
 from local_http import Reply
+from stored import add_document
 from vector_server import DIMENSIONS, Vectors
 
 from offsetzero.api.erasing import Eraser
@@ -21,7 +22,7 @@ from offsetzero.retry.failures import ProviderDown, Transient
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.schemas.ids import uuid7
 from offsetzero.settings import Settings
-from offsetzero.store import comparison, differences, documents, embeddings, search, vectors
+from offsetzero.store import comparison, differences, embeddings, search, vectors
 from offsetzero.store.database import session
 from offsetzero.store.documents import Document
 from offsetzero.store.embeddings import Model, Texts
@@ -206,7 +207,7 @@ def test_erasing_a_document_leaves_no_vector_of_it_and_those_of_others(desk: Des
     event = desk.document(CAR.encode(), "car.txt", "text/plain")
     kept = add(desk, CAR, "same.txt")
     with session(desk.settings, "test") as connection:
-        run(connection, documents.add(_row(event)))
+        add_document(connection, _row(event))
         assert desk.index(event) == []
         assert Eraser(connection, desk.settings).document("demo", event.document_id)
     for table in ("embeddings", "chunk_vectors"):

@@ -12,13 +12,14 @@ import pytest
 import sick_servers
 from desk import Desk
 from local_http import LocalHttp, Received, Reply, serve
+from stored import add_document
 
 from offsetzero.api.erasing import Eraser
 from offsetzero.consumers.groups import summariser
 from offsetzero.retry.failures import Cancelled
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import LlmSettings, Settings
-from offsetzero.store import chunk_results, documents, run_events, run_steps, run_views, runs
+from offsetzero.store import chunk_results, run_events, run_steps, run_views, runs
 from offsetzero.store.documents import Document
 from offsetzero.store.run_views import StepView
 from offsetzero.store.script import run
@@ -90,7 +91,7 @@ def event(desk: Desk) -> DocumentUploaded:
         run(connection, run_steps.start_step(made.run_id, "summariser", 1))
         known = {name: getattr(made, name) for name in ("tenant_id", "name", "content_type", "uri", "size_bytes")}
         document = Document(id=made.document_id, sha256=made.sha256, version=1, uploaded_at=made.uploaded_at, **known)
-        assert run(connection, documents.add(document))
+        add_document(connection, document)
     return made
 
 

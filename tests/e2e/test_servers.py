@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from machine import autogroup
 from offsetzero.embedded import accounts, priority
 from offsetzero.embedded.home import HomeLock
 from offsetzero.embedded.kafka import Kafka
@@ -181,7 +182,7 @@ def test_a_child_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
             priority.lower(child.pid, 7)
         nice = [os.getpriority(os.PRIO_PROCESS, child.pid) - os.nice(0) for child in children]
         assert nice == [min(7, 19 - os.nice(0))] * 2 + [0]
-        assert [priority.autogroup(child.pid) for child in children] in ([7, 7, 0], [None] * 3)
+        assert [autogroup(child.pid) for child in children] in ([7, 7, 0], [None] * 3)
     finally:
         for child in children:
             child.kill()

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from running_up import addresses
 
-from offsetzero.embedded import priority
+from machine import autogroup
 from offsetzero.settings import Settings
 from support import wait_until
 
@@ -87,7 +87,7 @@ def assert_that_the_api_goes_first(home: Path) -> None:
             continue
         nice = 0 if line.split()[3] == "api" else 15
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.nice(0) + nice), line
-        assert priority.autogroup(pid) in (nice, None), line
+        assert autogroup(pid) in (nice, None), line
 
 
 def client(found: dict[str, Any]) -> httpx.Client:

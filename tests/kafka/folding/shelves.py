@@ -20,7 +20,7 @@ from offsetzero.clock import SYSTEM
 from offsetzero.settings import Settings
 from offsetzero.topics import retained
 from offsetzero.topics.reading import TopicReader
-from support import wait_until
+from support import at_work, wait_until
 
 
 class Shelf:
@@ -57,15 +57,8 @@ class Shelf:
         So what that one did last is at the end of the log then, and the other one has to be behind just that. After so
         many `freezes` of it the command is interrupted: it says what it waits for.
         """
-        stop = threading.Event()
-        asked = source, 1 / rate, count, troubles, freezes, stop
-        thread = threading.Thread(target=self._live, args=asked, name="live traffic")
-        thread.start()
-        try:
+        with at_work(lambda stop: self._live(source, 1 / rate, count, troubles, freezes, stop), "live traffic"):
             yield
-        finally:
-            stop.set()
-            thread.join(60)
 
     def _live(
         self,
