@@ -1,7 +1,6 @@
 """Take in a document: object first, then document, run and event in one transaction; and take it out again."""
 
 import asyncio
-from contextlib import nullcontext
 from uuid import UUID
 
 import obstore.exceptions
@@ -63,7 +62,10 @@ async def take_in(
             this key is at work; 422, the key was used for another request.
     """
     payload = payload or f"{upload.sha256} {upload.content_type} {upload.name}"
+    again, content = once.services.again, (once.tenant_id, upload.sha256)
     before = await _look(once, payload, upload.sha256)
+    if isinstance(before, Intake) and before.ended_badly and not force and await again.ended(content):
+        before = await _look(once, payload, upload.sha256)
     if isinstance(before, Response):
         return before
     if before is None:
@@ -77,8 +79,11 @@ async def take_in(
             return _answer(before, is_new=False)
         return await _again(connection, once, before, upload, lane, force=force)
 
-    async with nullcontext() if stays else once.services.storing():
+    if stays:
         return await once.do(payload, work)
+    with again.doing(content):
+        async with once.services.storing():
+            return await once.do(payload, work)
 
 
 async def reindex(once: Once, document_id: UUID, *, lane: Lane = Lane.NORMAL) -> Response:

@@ -1,8 +1,8 @@
 """What requests work with, made once in `create_app`, and whose request it is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar, cast
 
@@ -68,6 +68,34 @@ class _Turns:
         return Problem(503, self._code, self._detail, headers={"Retry-After": "5"})
 
 
+class Firsts:
+    """Of many requests for the same thing the first one does it, and the others see what has become of it: they hold
+    nothing meanwhile that the first one, or requests for other things, may need."""
+
+    def __init__(self) -> None:
+        self._ended: dict[Hashable, asyncio.Event] = {}
+
+    async def ended(self, what: Hashable) -> bool:
+        """Wait for the request that does this now; False where none does."""
+        if (ended := self._ended.get(what)) is None:
+            return False
+        await ended.wait()
+        return True
+
+    @contextmanager
+    def doing(self, what: Hashable) -> Iterator[None]:
+        """Around what is done, however it ends. Who waited for one that has failed does it beside others."""
+        if what in self._ended:
+            yield
+            return
+        ended = self._ended[what] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._ended[what]
+            ended.set()
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all requests share. `limits` is how much a tenant may ask, `tries` how often it may try its webhooks."""
@@ -86,6 +114,8 @@ class Services:
     """Where the document of a tenant and a SHA-256 stands."""
     taken_in: Together[New, Intake | None] = field(init=False)
     """Writes a document with its first run; None when its tenant has that content already."""
+    again: Firsts = field(init=False, default_factory=Firsts)
+    """Uploads that give a document another run, by tenant and SHA-256."""
     _stores: _Turns = field(init=False)
     _schedules: _Turns = field(init=False)
 

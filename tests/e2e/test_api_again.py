@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from running_api import Api, running
 
+from offsetzero import metrics
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentUploaded
 from offsetzero.settings import Settings
@@ -118,19 +119,20 @@ def test_the_newest_run_is_that_of_the_database_clock(api: Api) -> None:
     assert (again.status_code, again.json()["run_id"]) == (200, "00000000-0000-7000-8000-000000000001")
 
 
+async def _upload_all(api: Api) -> list[httpx.Response]:
+    limits = httpx.Limits(max_connections=AT_ONCE)
+    client = httpx.AsyncClient(base_url=api.client.base_url, headers=api.client.headers, limits=limits, timeout=60)
+    async with client:
+        files = {"file": ("a.md", DATA, "text/markdown")}
+        return await asyncio.gather(*(client.post("/documents", files=files) for _ in range(AT_ONCE)))
+
+
 @pytest.mark.parametrize("before", ["nothing", "a failed run"])
 def test_many_at_once_have_one_run(api: Api, before: str) -> None:
     if before == "a failed run":
         _failed(api)
 
-    async def upload_all() -> list[httpx.Response]:
-        limits = httpx.Limits(max_connections=AT_ONCE)
-        client = httpx.AsyncClient(base_url=api.client.base_url, headers=api.client.headers, limits=limits, timeout=60)
-        async with client:
-            files = {"file": ("a.md", DATA, "text/markdown")}
-            return await asyncio.gather(*(client.post("/documents", files=files) for _ in range(AT_ONCE)))
-
-    answers = asyncio.run(upload_all())
+    answers = asyncio.run(_upload_all(api))
     assert sorted(answer.status_code for answer in answers) == [200] * (AT_ONCE - 1) + [202]
     assert len({answer.json()["run_id"] for answer in answers}) == 1
     assert len(api.objects()) == 1
@@ -173,3 +175,33 @@ def test_a_deletion_at_the_same_time_wins_and_leaves_no_object(api: Api) -> None
         answer = upload.result(60)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:offsetzero:problem:conflict")
     assert api.objects() == []
+
+
+def test_many_that_have_all_seen_the_failed_run_wait_for_one(api: Api) -> None:
+    """However slow that is: half of the connections, and those that wait for these, would not do for them all."""
+    _failed(api)
+    waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    at_work = metrics.HTTP_AT_WORK.labels("upload")._value
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(api.settings.database_url.get_secret_value()) as connection:
+        connection.execute("SELECT FROM documents FOR UPDATE")
+        uploads = pool.submit(lambda: asyncio.run(_upload_all(api)))
+        wait_until(lambda: api.rows(waiting), what="one upload waits for the document")
+        wait_until(lambda: at_work.get() == AT_ONCE or uploads.done(), what="all uploads are at work")
+        assert len(api.rows(waiting)) == 1
+        connection.rollback()
+        answers = uploads.result()
+    assert sorted(answer.status_code for answer in answers) == [200] * (AT_ONCE - 1) + [202]
+    assert len({answer.json()["run_id"] for answer in answers}) == 1
+    assert api.rows("SELECT count(*) FROM runs") == [(2,)]
+
+
+def test_who_waited_for_one_that_fails_tries_for_itself(api: Api) -> None:
+    _failed(api)
+    folder = api.settings.home / "objects"
+    folder.rename(folder.with_name("aside"))
+    folder.write_text("no folder")
+    assert {answer.status_code for answer in asyncio.run(_upload_all(api))} == {503}
+    folder.unlink()
+    folder.with_name("aside").rename(folder)
+    assert _upload(api).status_code == 202
+    assert _upload(api).status_code == 200
