@@ -52,6 +52,7 @@ class Record:
         "copy",
         "done",
         "due",
+        "entered",
         "failed",
         "fence",
         "header_names",
@@ -100,7 +101,8 @@ class Record:
         self.kept: Any = None
         self.broken = 0
         self.cleared = False  # work on it has ended without ending the process
-        self.marked = False  # the database knows that this member works on it
+        self.marked: int | None = None  # the database knows that this member works on it, and how many died before
+        self.entered = False  # its handler was called: what ends the process from then on may be its fault
         self.lone = False  # a member has died while it worked on it: it runs while nothing else does
         self.failed: Failure | None = None  # its handling has failed, and that is not settled yet
         self.fence: int | None = None  # of the lease of its step; None before it has one, and when that was taken away
@@ -124,7 +126,7 @@ class Record:
 
     def clear(self) -> None:
         """The work on it has ended without ending the process, and the database knows that."""
-        self.marked, self.cleared = False, True
+        self.marked, self.cleared = None, True
 
     def free(self) -> None:
         """Let go of the payload: a done record stays known by its offset until those before it are done."""

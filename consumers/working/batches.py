@@ -76,7 +76,7 @@ class BatchHandling(RecordHandling):
         if calls := work.that_may_begin(calls):
             self._perform_all(work, calls)
             if calls[0].record.is_suspect:
-                self._effects.leave(calls[0])
+                self._effects.leave(calls[0], work.endings[-1][1])
 
     def _perform_all(self, work: "_Work", calls: Sequence[Call]) -> None:
         started = self._clock.monotonic()

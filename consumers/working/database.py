@@ -14,6 +14,7 @@ from offsetzero.consumers.working.calls import Call
 from offsetzero.consumers.working.effects import MakeContext, Threads, argument_of, route_of
 from offsetzero.consumers.working.holding import HeldUp, claim, look_at_hold
 from offsetzero.consumers.working.owed import reopen, withhold
+from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.standing import Fence
 from offsetzero.consumers.working.steps import Lessee
 from offsetzero.consumers.working.transaction import NotBeside, checked, in_handler, own_database
@@ -22,7 +23,7 @@ from offsetzero.retry.failures import Cancelled, CrashLoop
 from offsetzero.settings import Settings
 from offsetzero.store import processed, withheld
 from offsetzero.store.availability import is_away
-from offsetzero.store.crash_marks import close_mark, open_mark
+from offsetzero.store.crash_marks import close_mark, give_back, open_mark
 from offsetzero.store.database import AsyncPool, Pool, committing
 from offsetzero.store.generations import Standing
 from offsetzero.store.outbox import OutboxRow
@@ -93,16 +94,20 @@ class DatabaseEffects:
             raise call.failure
         return verdict
 
-    def leave(self, call: Call) -> None:
-        if not call.record.marked:
+    def leave(self, call: Call, ending: Ending) -> None:
+        record = call.record
+        if record.marked is None:
             return
+        survived = record.entered or ending is Ending.DONE
         try:
             with committing(self._pool) as connection:
-                run(connection, close_mark(call.identity))
-            call.record.clear()
+                run(connection, close_mark(call.identity) if survived else give_back(call.identity, record.marked))
         except (psycopg.Error, PoolTimeout) as error:  # a mark of this member is no crash, whoever finds an outcome
             if not is_away(error):
                 raise
+        else:
+            record.marked = None
+            record.cleared = survived
 
     def _mark(self, call: Call) -> bool:
         """Have it known that this member begins with a suspect; False for one that has ended before.
@@ -119,7 +124,7 @@ class DatabaseEffects:
         if not mark.is_own:
             record.lone = True
             raise NotBeside
-        record.marked = True
+        record.marked = mark.crashes
         if mark.crashes >= MAX_CRASHES:
             raise CrashLoop("crash-loop", f"the process died {mark.crashes} times while this event was worked on")
         return True
@@ -129,6 +134,7 @@ class DatabaseEffects:
             standing = run(connection, self._fence.enter())
             if not run(connection, claim(self._group, call, Outcome.APPLIED, silent=not standing.is_read)):
                 return "duplicate"
+            call.record.entered = True
             with in_handler(connection, ctx):
                 checked(route_of(call).handler(argument_of(call), ctx))
             run(connection, self._complete(call, ctx, standing))
@@ -148,6 +154,7 @@ class DatabaseEffects:
                 silent = not standing.is_read
                 if not await arun(connection, claim(self._group, call, Outcome.APPLIED, silent=silent)):
                     return "duplicate"
+                call.record.entered = True
                 with in_handler(connection, ctx):
                     await route.handler(argument_of(call), ctx)
                 await arun(connection, self._complete(call, ctx, standing))
@@ -169,6 +176,7 @@ class DatabaseEffects:
             fresh = [call for call, is_new in zip(calls, new, strict=True) if is_new]
             if fresh:
                 ctx = BatchContext(lambda: [context(call) for call in fresh], self._settings)
+                fresh[0].record.entered = True  # a suspect is alone in its call
                 with in_handler(connection, ctx):
                     checked(handler.handler([call.event for call in fresh], ctx))
                 for call, one in zip(fresh, ctx.used, strict=bool(ctx.used)):
@@ -200,7 +208,7 @@ class DatabaseEffects:
                 return [outbox.row(event, **call.cause_of(given, source)) for event, given in ctx.outgoing]
 
             yield from withhold(call.identity, step, standing, rows if ctx.outgoing else None)
-        if call.record.marked:
+        if call.record.marked is not None:
             yield from close_mark(call.identity)
 
     def is_away(self, error: BaseException, record: Record | None) -> bool:

@@ -13,6 +13,7 @@ from offsetzero.consumers.context import BatchContext, Context
 from offsetzero.consumers.group import Batch, Route
 from offsetzero.consumers.record import Record
 from offsetzero.consumers.working.calls import Call
+from offsetzero.consumers.working.run import Ending
 from offsetzero.consumers.working.transaction import HandlerRaised, NotNow, checked, is_async
 from offsetzero.errors import PublishError
 from offsetzero.producers import records
@@ -52,8 +53,8 @@ class Effects(Protocol):
         """
         ...
 
-    def leave(self, call: Call) -> None:
-        """After the work on a suspect, however it ended, `begin` having been called before it."""
+    def leave(self, call: Call, ending: Ending) -> None:
+        """After the work on a suspect, `begin` having been called before it: how that ended, if it came to that."""
         ...
 
     def perform(self, call: Call, ctx: Context) -> str:
@@ -141,7 +142,7 @@ class AtLeastOnce:
             raise call.failure
         return None if call.route is not None else "ignored"
 
-    def leave(self, call: Call) -> None:
+    def leave(self, call: Call, ending: Ending) -> None:
         """Nothing: what ends a process is found out with the help of a database."""
 
     def perform(self, call: Call, ctx: Context) -> str:

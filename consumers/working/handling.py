@@ -90,36 +90,42 @@ class Handling(RecordHandling):
         except SchemasUnavailable as error:
             return self._settler.not_now(record, error)
         token = logs.SUBJECT.set(call)
+        ending = Ending.LEFT
         try:
-            if record.failed is not None:
-                self._tally.read(call.label)
-                return self._settler.end(call, record.failed)
-            try:
-                verdict = self._effects.begin(call)
-                if verdict is not None:
-                    self._tally.passed(call.label, verdict)
-                    return Ending.DONE
-                if not record.owned.active:  # `begin` may have waited for the database
-                    return Ending.LEFT
-                verdict = self._handle(call)
-            except BaseException as error:
-                self._tally.read(call.label)
-                raise_if_abandoned(error)
-                if run is not None:
-                    self._release(run)
-                return failed(call, error, self._effects, self._settler, self._waiting)
-            self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
-            return Ending.DONE
+            ending = self._end(call, started, run)
+            return ending
         finally:
             logs.SUBJECT.reset(token)
             if record.is_suspect:
-                self._effects.leave(call)
+                self._effects.leave(call, ending)
+
+    def _end(self, call: Call, started: float, run: Run | None) -> Ending:
+        if call.record.failed is not None:
+            self._tally.read(call.label)
+            return self._settler.end(call, call.record.failed)
+        try:
+            verdict = self._effects.begin(call)
+            if verdict is not None:
+                self._tally.passed(call.label, verdict)
+                return Ending.DONE
+            if not call.record.owned.active:  # `begin` may have waited for the database
+                return Ending.LEFT
+            verdict = self._handle(call)
+        except BaseException as error:
+            self._tally.read(call.label)
+            raise_if_abandoned(error)
+            if run is not None:
+                self._release(run)
+            return failed(call, error, self._effects, self._settler, self._waiting)
+        self._tally.handled(call.label, verdict, self._clock.monotonic() - started)
+        return Ending.DONE
 
     def _handle(self, call: Call) -> str:
         ctx = self._context(call)
         prepare = route_of(call).prepare
         if prepare is not None:
             if not call.record.prepared:
+                call.record.entered = True
                 call.record.keep(checked(prepare(call.event, ctx)))
             ctx.prepared = call.record.kept
         return self._effects.perform(call, ctx)
@@ -157,7 +163,7 @@ class AsyncHandling(RecordHandling):
         else:
             ending = await self._work(call)
         if record.is_suspect:
-            await self._threads.run(self._effects.leave, call)
+            await self._threads.run(self._effects.leave, call, ending)
         return ending
 
     async def _work(self, call: Call) -> Ending:
@@ -191,6 +197,7 @@ class AsyncHandling(RecordHandling):
         prepare = route_of(call).prepare
         if prepare is not None:
             if not call.record.prepared:
+                call.record.entered = True
                 call.record.keep(await self._threads.call(prepare, call.event, ctx))
             ctx.prepared = call.record.kept
         return await self._effects.perform_async(call, ctx)

@@ -19,11 +19,15 @@ _BEGUN = (
 )
 _OPEN = _BEGUN + " SET at = mark.at RETURNING crashes, member"  # changed by nothing: so that it is returned
 _TAKE = _BEGUN + (
-    " SET crashes = mark.crashes + (mark.member <> EXCLUDED.member)::int, member = EXCLUDED.member, at = now()"
-    " RETURNING crashes, member"
+    " SET crashes = mark.crashes + (mark.member NOT IN ('', EXCLUDED.member))::int, member = EXCLUDED.member,"
+    " at = now() RETURNING crashes, member"
 )
 _CLOSE = (
     "DELETE FROM crash_marks WHERE group_name = %s AND generation = %s AND source = %s AND event_id = %s"
+    " AND redrive_no = %s"
+)
+_GIVE_BACK = (
+    "UPDATE crash_marks SET member = '' WHERE group_name = %s AND generation = %s AND source = %s AND event_id = %s"
     " AND redrive_no = %s"
 )
 
@@ -59,5 +63,15 @@ def open_mark(identity: EventIdentity, member: str, *, alone: bool) -> Script[Ma
 
 
 def close_mark(identity: EventIdentity) -> Script[None]:
-    """The work on the event has ended, however it did; in a transaction, when that commits."""
+    """A member has worked on the event and lives, whatever came of it; in a transaction, when that commits."""
     yield _CLOSE, identity.key()
+
+
+def give_back(identity: EventIdentity, crashes: int) -> Script[None]:
+    """The member that has marked the event did not begin with it: what was counted before stays, and no more is.
+
+    Args:
+        identity: the event.
+        crashes: as `open_mark` has said.
+    """
+    yield _GIVE_BACK if crashes else _CLOSE, identity.key()

@@ -7,7 +7,7 @@ import pytest
 
 from offsetzero.settings import Settings
 from offsetzero.store import processed
-from offsetzero.store.crash_marks import close_mark, open_mark
+from offsetzero.store.crash_marks import close_mark, give_back, open_mark
 from offsetzero.store.database import Pool, committing, pool
 from offsetzero.store.processed import EventIdentity, Outcome
 from offsetzero.store.script import run
@@ -38,6 +38,18 @@ def test_among_others_the_mark_of_another_member_stays_as_it_is(connections: Poo
         assert run(connection, open_mark(EVENT, "b", alone=False)) == (0, False)
         assert run(connection, open_mark(EVENT, "c", alone=True)) == (1, True)
         assert run(connection, open_mark(EVENT, "d", alone=False)) == (1, False)
+
+
+def test_who_did_not_begin_gives_the_mark_back_with_its_count(connections: Pool) -> None:
+    with committing(connections) as connection:
+        assert run(connection, open_mark(EVENT, "a", alone=True)) == (0, True)
+        run(connection, give_back(EVENT, 0))
+        assert run(connection, open_mark(EVENT, "b", alone=True)) == (0, True)
+        assert run(connection, open_mark(EVENT, "c", alone=True)) == (1, True)
+        run(connection, give_back(EVENT, 1))
+        assert run(connection, open_mark(EVENT, "d", alone=False)) == (1, False)
+        assert run(connection, open_mark(EVENT, "d", alone=True)) == (1, True)
+        assert run(connection, open_mark(EVENT, "e", alone=True)) == (2, True)
 
 
 def test_an_event_that_has_ended_is_not_marked_until_it_is_redriven(connections: Pool) -> None:

@@ -121,7 +121,9 @@ class SimConnection(psycopg.Connection[Any]):
             if self._database.has_outcome(tuple(key)) is None:
                 rows = [self._database.marks.open(member, tuple(key), take=text == crash_marks._TAKE)]
         elif text == crash_marks._CLOSE:
-            self._database.marks.close(parameters)
+            self._database.marks.close(tuple(parameters))
+        elif text == crash_marks._GIVE_BACK:
+            self._database.marks.give_back(tuple(parameters))
         else:
             raise AssertionError(f"the simulated database does not commit this alone: {text}")
         if answer is not Answer.OK:

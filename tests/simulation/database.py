@@ -69,12 +69,16 @@ class Marks:
     def open(self, member: str, key: Key, *, take: bool) -> tuple[int, str]:
         before, crashes = self._rows.get(key, (member, 0))
         if take:
-            before, crashes = member, crashes + (before != member)
+            before, crashes = member, crashes + (before not in ("", member))
         self._rows[key] = before, crashes
         return crashes, before
 
     def close(self, key: Key) -> None:
         self._rows.pop(key, None)
+
+    def give_back(self, key: Key) -> None:
+        if key in self._rows:
+            self._rows[key] = "", self._rows[key][1]
 
 
 class SimDatabase:

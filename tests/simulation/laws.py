@@ -31,7 +31,9 @@ class Laws:
         self._checked: dict[Place, int] = defaultdict(int)  # offsets below which all records were found done
         self._ended: dict[str, str] = {}  # the outcomes of events, once they are safe
         self._redriven: dict[str, int] = {}  # of those that were redriven: for how manieth time they have ended
-        self._operated: dict[str, str] = {}  # what an operator has done to events, as the outcome that follows
+        # What operators have done to events: the outcomes that may follow, by redrive number. After a forced replay an
+        # event may have two dead letters: the one that is read first decides.
+        self._operated: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._open = dict.fromkeys(self._events)  # those that have not ended as they shall
         self._effects: set[str] = set()
         self._replays: dict[Place, set[int]] = defaultdict(set)  # offsets that partitions may go back to
@@ -227,17 +229,21 @@ class Laws:
         """Whether it has ended as it shall."""
         outcome = self._ended.get(event_id)
         waits = outcome is None or (self._world.plan.hold and outcome == "dead-lettered") or event_id in self._again
-        if outcome == self._operated.get(event_id, outcome) and not waits:
+        if outcome in self._may_end(event_id, outcome) and not waits:
             self._open.pop(event_id, None)
         else:
             self._open[event_id] = None
 
     def operates(self, record: Stored, outcome: str) -> None:
         """An operator sends a dead letter back."""
-        self._operated[record.event_id] = outcome
+        self._operated[record.event_id][_version(record)[0]].add(outcome)
         self._look_at_end(record.event_id)
         self._copies[record.event_id].append(record)
         self._retried.add(self._events[record.event_id].key)
+
+    def _may_end(self, event_id: str, unoperated: str | None) -> set[str | None]:
+        sent = self._operated.get(event_id)
+        return {*sent[max(sent)]} if sent else {unoperated}
 
     # --- copies
 
@@ -299,7 +305,7 @@ class Laws:
         """Each event ended as it had to; what was applied had its effect, what was dead-lettered lies there."""
         for event in self._world.plan.events:
             event_id, outcome = event.event_id, self._ended.get(event.event_id)
-            if outcome != self._operated.get(event_id, event.behaviour.expected):
+            if outcome not in self._may_end(event_id, event.behaviour.expected):
                 self._fail(f"{event_id} ({event.behaviour}) ended as {outcome}")
             if (event_id in self._effects) != (outcome == "applied"):
                 state = "there" if event_id in self._effects else "missing"

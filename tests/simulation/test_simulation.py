@@ -14,7 +14,11 @@ from simulation.mutations import MUTATIONS, Mutation
 SEEDS = 100
 EVENTS = 20_000
 PARTS = 10  # so that both workers of a run have some
-FAULTY = {1269: "a partition is lost while the hold of a dead letter is written, before that is appended"}
+FAULTY = {
+    814: "an event has two dead letters after a forced replay, of which one is discarded and the other redriven",
+    1264: "a member marks an event that has ended processes, and loses its partition before it begins",
+    1269: "a partition is lost while the hold of a dead letter is written, before that is appended",
+}
 """Seeds of `make simulate` that have found a fault."""
 MUTATED = range(200)  # seeds within which a rule that is switched off must be found
 
