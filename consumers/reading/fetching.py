@@ -76,6 +76,10 @@ class Fetching:
         """
         if stays:
             self._consumer.resume([self.place(stay) for stay, _ in stays])
+        self.wake(stays)
+
+    def wake(self, stays: Iterable[tuple[OwnedPartition, int]]) -> None:
+        """Have the client's threads look at once what is to be fetched of these, which are not paused; see `resume`."""
         for stay, end in stays:
             at = stay.position if stay.cursor is None else stay.cursor
             with contextlib.suppress(KafkaException):  # not woken: a moment later, then

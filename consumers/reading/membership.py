@@ -65,6 +65,7 @@ class Membership:
             group, names, frozenset(retries), self._assignment, dispatcher, opening, clock, ahead=ahead
         )
         self._missing: set[str] = set()
+        self._has_changed = False
 
     def attach(self, consumer: Consumer, fetching: Fetching) -> None:
         """Have the client that the partitions are read with; called before it joins."""
@@ -88,6 +89,10 @@ class Membership:
         Raises:
             GroupStopped: a partition cannot be read, or must not be committed.
         """
+        if self._has_changed:
+            # The client has paused all that it has around the callbacks, and its threads may sleep for a second then.
+            self._has_changed = False
+            self._fetching.wake([(stay, self._fetching.end(stay)) for stay in self.live.values() if not stay.pauses])
         if stays := self._beginning.turn():
             self._commits.commit(self._consumer, stays)
         if (ids := self._opening.ids()) is not None:
@@ -100,6 +105,10 @@ class Membership:
     def doubt(self, place: tuple[str, int], said: str) -> None:
         """See `Beginning.doubt`."""
         self._beginning.doubt(place, said)
+
+    def keep(self) -> None:
+        """Have the database know how far all are, as far as it keeps that."""
+        self._opening.keep(self._assignment.stays())
 
     def commit_last(self) -> None:
         """Ask for the last commit; its answer is awaited by the caller."""
@@ -173,6 +182,7 @@ class Membership:
         self._fetching.take(partitions)
         self._assignment.member = consumer.memberid() or ""
         self._opening.ask(self._assignment.add(map(self._place, partitions)))
+        self._has_changed = True
         log.info("assigned", group=self._group, partitions=spans(partitions))
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -190,6 +200,7 @@ class Membership:
             else:
                 log.warning("not committed, the cluster does not answer", group=self._group)
             self._end(places, ending)
+        self._has_changed = True
         log.info("revoked", group=self._group, partitions=spans(partitions))
 
     def on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:

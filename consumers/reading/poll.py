@@ -28,6 +28,7 @@ from offsetzero.topics.names import Names
 IDLE_SECONDS = 0.05
 WAITING_SECONDS = 0.005
 ROUND_SECONDS = 1.0  # between commits
+KEEP_SECONDS = 0.2  # between times that positions are kept because nothing more comes
 CLOSE_SECONDS = 5.0  # for the last commit's answer
 _STOPS = frozenset({KafkaError._FATAL, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
@@ -86,6 +87,8 @@ class PollLoop:
         self._opening = opening
         self._parking = parking
         self._next_round = 0.0
+        self._next_keep = 0.0
+        self._is_kept = True  # nothing has come since
         self._resting = False
         self._is_leaving = False
         self._in_order = in_order
@@ -120,6 +123,10 @@ class PollLoop:
             timeout = WAITING_SECONDS if hurry else IDLE_SECONDS
             self._accept(self._fetch(min(BATCH, room), timeout if due is None else min(timeout, due)))
         now = self._clock.monotonic()
+        if not self._is_kept and now >= self._next_keep and not self._dispatcher.in_flight:
+            # What transactions beside each other have left to those that follow: none do, and somebody may wait for it.
+            self._is_kept, self._next_keep = True, now + KEEP_SECONDS
+            self._membership.keep()
         if now >= self._next_round:
             self._next_round = now + ROUND_SECONDS
             self._opening.check()  # commits follow the answer
@@ -242,6 +249,7 @@ class PollLoop:
     def _accept(self, messages: list[Any]) -> None:  # the client's stub has None where none can be
         find, retries, tiers = self._membership.live.get, self._retries, self._tiers
         now: list[Record] = []
+        self._is_kept = self._is_kept and not messages
         tiers.begin()
         for message in messages:
             if message.error() is not None:

@@ -394,3 +394,33 @@ def test_a_member_that_leaves_suspects_undone_hands_the_suspicion_on(is_done: bo
     finish(loop.dispatcher, loop.take(), done=is_done)
     loop.revoke(places(DOCUMENTS, RETRY))
     assert loop.client.metadata.get(("t.documents", 0), "") == ("oz:id-1:stay" if is_done else "")
+
+
+def test_what_stays_is_read_on_at_once_when_others_are_taken_or_given() -> None:
+    """The client pauses all that it has around the callbacks, and its threads may sleep for a second then."""
+    loop = Loop()
+    loop.deliver(3)
+    loop.turn()
+    loop.client.sought.clear()
+    loop.revoke(places(("documents", 1), ("audit.retry-1m", 1)))
+    loop.turn()
+    stay = {("t.documents", 0): 4, ("t.audit.retry-1m", 0): 0}
+    assert loop.client.sought == stay, "to seek wakes them"
+    loop.client.sought.clear()
+    loop.turn()
+    assert loop.client.sought == {}, "once"
+    loop.assign([])
+    loop.turn()
+    assert loop.client.sought == stay
+
+
+def test_what_is_paused_is_not_sought_after_a_rebalance() -> None:
+    loop = Loop(max_in_flight=1)
+    loop.deliver(3)
+    for _ in range(3):
+        loop.turn(2)
+    assert ("t.documents", 0) in loop.client.paused, "there is no room"
+    loop.client.sought.clear()
+    loop.revoke(places(("documents", 1), ("audit.retry-1m", 1)))
+    loop.turn()
+    assert loop.client.sought == {}

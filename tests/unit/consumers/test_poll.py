@@ -6,6 +6,8 @@ from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
 from offsetzero.consumers.reading import opening, pressure
+from offsetzero.consumers.reading.poll import KEEP_SECONDS
+from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
 from offsetzero.consumers.record import BULK, OwnedPartition, bulk_of, spans
 from offsetzero.consumers.working.lanes import KeyLanes
@@ -14,6 +16,7 @@ from offsetzero.consumers.working.run import Ending
 from offsetzero.errors import GroupStopped, TopicError
 from offsetzero.retry import headers as retry_headers
 from offsetzero.retry.headers import Hop, Origin
+from offsetzero.store.positions import Position
 
 
 def test_done_records_are_committed_up_to_the_first_that_is_not() -> None:
@@ -39,6 +42,32 @@ def test_the_end_of_a_partition_is_committed_past_markers() -> None:
     finish(loop.dispatcher, loop.take(), done=True)
     loop.turn(2)
     assert loop.committed() == 6
+
+
+def test_how_far_it_is_is_kept_as_soon_as_nothing_is_in_flight() -> None:
+    """Transactions beside each other leave it to those that follow; who waits for the last of a log is not to wait."""
+    loop = Loop(assign=False)
+    place = "documents", 0
+    loop.facts.facts[place] = Facts("id-1", 0, 100, kept=Position("id-1", 0))
+    loop.assign(loop.places)
+    loop.turn()
+    for offset in (0, 1):
+        loop.deliver(offset)
+    loop.turn()
+    first, second = loop.take(), loop.take()
+    finish(loop.dispatcher, first, done=True)
+    loop.turn()
+    assert loop.facts.kept == [], "more is to come"
+    finish(loop.dispatcher, second, done=True)
+    loop.turn()
+    assert loop.facts.kept == [{place: Position("id-1", 2)}], "long before the next round"
+    loop.deliver(2)
+    loop.turn()
+    finish(loop.dispatcher, loop.take(), done=True)
+    loop.turn()
+    assert len(loop.facts.kept) == 1, "a record now and then does not make a transaction more each time"
+    loop.turn(KEEP_SECONDS)
+    assert loop.facts.kept[1:] == [{place: Position("id-1", 3)}]
 
 
 def test_a_failed_commit_is_tried_again() -> None:
