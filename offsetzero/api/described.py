@@ -23,7 +23,7 @@ CODES: dict[str, tuple[int, str]] = {
     "key-unknown": (401, "this API key is not known or was revoked"),
     "read-only-key": (403, "this key may only read; send one with the role 'writer'"),
     "not-found": (404, "there is no such document"),
-    "method-not-allowed": (405, "Method Not Allowed"),
+    "method-not-allowed": (405, "this path has GET, POST"),
     "conflict": (409, "the same file is being deleted; send it again"),
     "idempotency-key-in-use": (409, "the first request with this Idempotency-Key is still at work; send it again"),
     "name-taken": (409, "there is a schedule nightly already"),
@@ -54,7 +54,15 @@ CODES: dict[str, tuple[int, str]] = {
     "usage-unavailable": (503, "the group usage does not answer; it may be starting: try again"),
     "object-store-unavailable": (503, "the document could not be stored"),
 }
-_EVERYWHERE = ("key-needed", "key-unknown", "too-many-requests", "internal-error", "database-unavailable", "overloaded")
+_EVERYWHERE = (
+    "key-needed",
+    "key-unknown",
+    "invalid-request",
+    "too-many-requests",
+    "internal-error",
+    "database-unavailable",
+    "overloaded",
+)
 
 
 class Problem(BaseModel):

@@ -99,9 +99,13 @@ def _framework(request: Request, error: Exception) -> JSONResponse:
     # 400 is how the framework answers bytes that it cannot even try to parse.
     code = {400: "malformed-body", 413: "too-large"}.get(error.status_code) or phrase.lower().replace(" ", "-")
     headers = dict(error.headers or {})
-    if error.status_code == 405:
+    detail = str(error.detail or phrase)
+    if error.status_code == 404:
+        detail = "there is nothing at this path; /openapi.json has those that there are"
+    elif error.status_code == 405:
         headers["Allow"] = ", ".join(_allowed(request))
-    return Problem(error.status_code, code, str(error.detail or phrase), headers=headers).response()
+        detail = f"this path has {headers['Allow']}"
+    return Problem(error.status_code, code, detail, headers=headers).response()
 
 
 def _allowed(request: Request) -> list[str]:

@@ -154,6 +154,8 @@ def test_a_removed_document_is_not_found(api: Api) -> None:
         ("GET", "/runs/not-a-uuid", 422),
         ("GET", "/runs?limit=0", 422),
         ("GET", "/runs?status=odd", 422),
+        ("GET", "/runs?cursor=odd&before=", 422),
+        ("GET", "/webhooks?x", 422),
         ("GET", "/search", 422),
         ("GET", "/search?q=%00%20", 422),
         ("GET", "/search?q=" + "x" * 501, 422),
@@ -166,6 +168,20 @@ def test_every_error_is_a_problem(api: Api, method: str, path: str, status: int)
     assert response.headers["content-type"] == "application/problem+json"
     assert response.json()["status"] == status
     assert status != 405 or response.headers["allow"] == "GET"
+
+
+def test_a_parameter_that_does_not_exist_is_named_with_those_that_do(api: Api) -> None:
+    answer = api.client.get("/runs?cursor=x&cursor=y&limit=1&Status=queued").json()
+    known = "there are before, document_id, limit, status"
+    assert answer["detail"] == f"no such parameter: query.cursor, query.Status; {known}"
+    assert answer["errors"] == [{"at": "query.cursor", "detail": known}, {"at": "query.Status", "detail": known}]
+    assert api.client.get("/runs?limit=1&status=queued").status_code == 200
+    assert api.anonymous.get("/healthz?x=1").status_code == 200  # whoever asks that may have his own
+
+
+def test_what_is_nowhere_is_told_where_to_look(api: Api) -> None:
+    assert "/openapi.json" in api.client.get("/nothing/here").json()["detail"]
+    assert api.client.patch("/documents").json()["detail"] == "this path has POST"
 
 
 def test_webhooks_come_and_go(api: Api) -> None:
@@ -237,7 +253,7 @@ def test_the_api_survives_a_lost_connection(api: Api, postgres_url: str) -> None
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         name = httpx.URL(api.settings.database_url.get_secret_value()).path.strip("/")
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
             "WHERE datname = %s AND application_name = 'offsetzero-api'",
             (name,),
         )

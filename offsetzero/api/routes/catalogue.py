@@ -7,19 +7,20 @@ from fastapi import APIRouter, Query
 
 from offsetzero.api.described import errors
 from offsetzero.api.models import CatalogueAnswer, ListedAnswer
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import Problem
 from offsetzero.api.services import Tenant, WithServices
 from offsetzero.errors import ConfigurationError
 from offsetzero.store import catalogue
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], route_class=ExactRoute)
 
 
 @router.get(
     "/catalogue",
     operation_id="get_catalogue",
     summary="Count and list documents",
-    responses=errors("catalogue-unavailable", "invalid-request"),
+    responses=errors("catalogue-unavailable"),
 )
 async def read(
     tenant: Tenant,

@@ -10,6 +10,7 @@ from offsetzero.api.described import Responses, errors
 from offsetzero.api.fetching import ObjectRequest
 from offsetzero.api.idempotency import MayRepeat
 from offsetzero.api.models import DocumentAnswer, IntakeAnswer, SummaryDetails
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import not_found
 from offsetzero.api.services import Tenant, WithServices
 from offsetzero.consumers.groups.documents import formats
@@ -19,7 +20,7 @@ from offsetzero.store.lanes import Lane
 from offsetzero.store.script import Script
 from offsetzero.store.summaries import StoredSummary
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], route_class=ExactRoute)
 
 Priority = Annotated[Lane, Query(description="`bulk`: for backfill, which waits behind what is urgent")]
 
@@ -52,7 +53,6 @@ _UPLOADED: Responses = {
     **errors(
         "malformed-body",
         "idempotency-key-needed",
-        "invalid-request",
         "conflict",
         "too-large",
         "not-multipart",
@@ -100,7 +100,7 @@ async def upload(
     "/documents/{document_id}",
     operation_id="get_document",
     summary="Read a document",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> DocumentAnswer:
     """A document and, once it is there, its summary."""
@@ -124,7 +124,7 @@ async def read(document_id: UUID, tenant: Tenant, services: WithServices) -> Doc
     status_code=202,
     operation_id="reindex_document",
     summary="Work on a document once more",
-    responses=errors("not-found", "invalid-request", "idempotency-key-needed", *idempotency.CODES),
+    responses=errors("not-found", "idempotency-key-needed", *idempotency.CODES),
     response_model=IntakeAnswer,
 )
 async def reindex(document_id: UUID, once: MayRepeat, priority: Priority = Lane.NORMAL) -> Response:
@@ -138,7 +138,7 @@ async def reindex(document_id: UUID, once: MayRepeat, priority: Priority = Lane.
     status_code=204,
     operation_id="delete_document",
     summary="Delete a document",
-    responses=errors("not-found", "invalid-request", "object-store-unavailable"),
+    responses=errors("not-found", "object-store-unavailable"),
 )
 async def delete(document_id: UUID, tenant: Tenant, services: WithServices) -> None:
     """Delete a document for good: its content, name, summary and entries in the index are gone when this answers.

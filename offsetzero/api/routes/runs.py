@@ -11,6 +11,7 @@ from offsetzero.api.described import errors
 from offsetzero.api.event_stream import EventStream
 from offsetzero.api.idempotency import MayRepeat, Once, answer_of
 from offsetzero.api.models import RunAnswer, RunsAnswer
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.services import Tenant, WithServices
 from offsetzero.producers import outbox
@@ -21,7 +22,7 @@ from offsetzero.store.run_states import RunStatus
 from offsetzero.store.run_views import RunView
 from offsetzero.store.script import Script, arun
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], route_class=ExactRoute)
 
 # Of each event of a stream, as OpenAPI 3.2 describes them.
 _EVENT: dict[str, Any] = {
@@ -35,9 +36,7 @@ _EVENT: dict[str, Any] = {
 }
 
 
-@router.get(
-    "/runs/{run_id}", operation_id="get_run", summary="Read a run", responses=errors("not-found", "invalid-request")
-)
+@router.get("/runs/{run_id}", operation_id="get_run", summary="Read a run", responses=errors("not-found"))
 async def read(run_id: UUID, tenant: Tenant, services: WithServices) -> RunAnswer:
     """A run with its steps."""
     found = await services.run(run_views.find(tenant, run_id))
@@ -50,7 +49,7 @@ async def read(run_id: UUID, tenant: Tenant, services: WithServices) -> RunAnswe
     "/runs/{run_id}/cancel",
     operation_id="cancel_run",
     summary="Cancel a run",
-    responses=errors("not-found", "invalid-request", "run-ended", *idempotency.CODES),
+    responses=errors("not-found", "run-ended", *idempotency.CODES),
     response_model=RunAnswer,
 )
 async def cancel(run_id: UUID, once: MayRepeat) -> Response:
@@ -92,7 +91,7 @@ def _cancel(once: Once, run_id: UUID) -> Script[RunView | None]:
             "content": {"text/event-stream": {"itemSchema": _EVENT}},
         },
         204: {"description": "The run is over, and the client knows all of it: it need not come again"},
-        **errors("not-found", "invalid-request", "too-many-streams"),
+        **errors("not-found", "too-many-streams"),
     },
 )
 async def follow(

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from offsetzero.api import idempotency
 from offsetzero.api.described import errors
 from offsetzero.api.idempotency import MayRepeat, answer_of
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import Problem, not_found
 from offsetzero.api.schedule_models import (
     KEY,
@@ -31,7 +32,7 @@ from offsetzero.store.script import Script, arun
 from offsetzero.topics.catalogue import topic_of
 
 T = TypeVar("T")
-router = APIRouter(tags=["schedules"])
+router = APIRouter(tags=["schedules"], route_class=ExactRoute)
 
 MOST = 50
 """Schedules of one tenant."""
@@ -51,7 +52,6 @@ Limit = Annotated[int, Query(ge=1, le=200)]
         "not-json",
         "schedule-refused",
         "unknown-event-type",
-        "invalid-request",
         *idempotency.CODES,
     ),
     response_model=ScheduleAnswer,
@@ -99,7 +99,7 @@ async def page(
     "/schedules/{schedule_id}",
     operation_id="get_schedule",
     summary="Read a schedule",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def read(schedule_id: UUID, tenant: Tenant, services: WithServices) -> ScheduleAnswer:
     """A schedule, with the time at which it fires next."""
@@ -110,7 +110,7 @@ async def read(schedule_id: UUID, tenant: Tenant, services: WithServices) -> Sch
     "/schedules/{schedule_id}",
     operation_id="update_schedule",
     summary="Pause or resume a schedule",
-    responses=errors("malformed-body", "not-found", "too-large", "not-json", "schedule-refused", "invalid-request"),
+    responses=errors("malformed-body", "not-found", "too-large", "not-json", "schedule-refused"),
 )
 async def change(
     schedule_id: UUID, body: ScheduleChange, request: Request, tenant: Tenant, services: WithServices
@@ -130,7 +130,7 @@ async def change(
     status_code=202,
     operation_id="run_schedule",
     summary="Do now what a schedule is for",
-    responses=errors("not-found", "invalid-request", "idempotency-key-needed", *idempotency.CODES),
+    responses=errors("not-found", "idempotency-key-needed", *idempotency.CODES),
     response_model=FireAnswer,
 )
 async def run_now(schedule_id: UUID, request: Request, once: MayRepeat) -> Response:
@@ -150,7 +150,7 @@ async def run_now(schedule_id: UUID, request: Request, once: MayRepeat) -> Respo
     "/schedules/{schedule_id}/fires",
     operation_id="list_fires",
     summary="List what a schedule has done",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def list_fires(
     schedule_id: UUID, tenant: Tenant, services: WithServices, limit: Limit = 50, before: UUID | None = None
@@ -167,7 +167,7 @@ async def list_fires(
     status_code=204,
     operation_id="delete_schedule",
     summary="End a schedule",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def remove(schedule_id: UUID, request: Request, tenant: Tenant, services: WithServices) -> None:
     """It fires no more, and a re-index under way ends behind its page. Its reports stay."""

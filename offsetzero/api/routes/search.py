@@ -8,6 +8,7 @@ from offsetzero import metrics
 from offsetzero.api.described import errors
 from offsetzero.api.meaning import ANOTHER_MODEL, NOT_CONFIGURED, LeftOut
 from offsetzero.api.models import HitAnswer, SearchAnswer
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import Problem
 from offsetzero.api.services import Services, Tenant, WithServices
 from offsetzero.consumers.groups.documents.cleaning import clean_line
@@ -15,14 +16,14 @@ from offsetzero.store import index
 from offsetzero.store import search as searching
 from offsetzero.store.search import Meaning, Method
 
-router = APIRouter(tags=["search"])
+router = APIRouter(tags=["search"], route_class=ExactRoute)
 
 
 @router.get(
     "/search",
     operation_id="search_documents",
     summary="Search in documents",
-    responses=errors("empty-query", "invalid-request"),
+    responses=errors("empty-query"),
 )
 async def search(
     tenant: Tenant,

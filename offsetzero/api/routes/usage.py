@@ -12,12 +12,13 @@ from fastapi import APIRouter
 
 from offsetzero import logs
 from offsetzero.api.described import errors
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import Problem
 from offsetzero.api.services import Tenant, WithServices
 from offsetzero.api.usage_models import UsageAnswer, UsageCounts, UsageWindow
 from offsetzero.consumers.groups.usage import windows
 
-router = APIRouter(tags=["usage"])
+router = APIRouter(tags=["usage"], route_class=ExactRoute)
 log = logs.get(__name__)
 
 _SECONDS = 5.0

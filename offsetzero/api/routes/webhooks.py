@@ -11,6 +11,7 @@ from offsetzero import logs
 from offsetzero.api import idempotency
 from offsetzero.api.described import errors
 from offsetzero.api.idempotency import MayRepeat, answer_of
+from offsetzero.api.parameters import ExactRoute
 from offsetzero.api.problems import Problem, not_found, too_many
 from offsetzero.api.services import Services, Tenant, WithServices
 from offsetzero.api.webhook_models import (
@@ -33,7 +34,7 @@ from offsetzero.store.script import arun
 from offsetzero.store.webhooks import Subscription
 
 T = TypeVar("T")
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], route_class=ExactRoute)
 log = logs.get(__name__)
 
 MOST = 20
@@ -54,7 +55,6 @@ TRIES_PER_SECOND, TRIES_AT_ONCE = 1.0, 10
         "not-json",
         "url-refused",
         "unknown-event-type",
-        "invalid-request",
         *idempotency.CODES,
     ),
     response_model=NewWebhookAnswer,
@@ -85,7 +85,7 @@ async def list_all(tenant: Tenant, services: WithServices) -> WebhooksAnswer:
     "/webhooks/{webhook_id}",
     operation_id="get_webhook",
     summary="Read a subscription",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def read(webhook_id: UUID, tenant: Tenant, services: WithServices) -> WebhookAnswer:
     """A subscription with its last delivery, without its secret."""
@@ -103,7 +103,6 @@ async def read(webhook_id: UUID, tenant: Tenant, services: WithServices) -> Webh
         "not-json",
         "url-refused",
         "unknown-event-type",
-        "invalid-request",
     ),
 )
 async def change(webhook_id: UUID, body: WebhookChange, tenant: Tenant, services: WithServices) -> WebhookAnswer:
@@ -120,7 +119,7 @@ async def change(webhook_id: UUID, body: WebhookChange, tenant: Tenant, services
     status_code=204,
     operation_id="delete_webhook",
     summary="End a subscription",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def unsubscribe(webhook_id: UUID, tenant: Tenant, services: WithServices) -> None:
     """Nothing more is sent to it; its history of deliveries goes with it."""
@@ -132,7 +131,7 @@ async def unsubscribe(webhook_id: UUID, tenant: Tenant, services: WithServices) 
     "/webhooks/{webhook_id}/secret",
     operation_id="rotate_secret",
     summary="Rotate the secret of a subscription",
-    responses=errors("malformed-body", "not-found", "too-large", "not-json", "invalid-request", *idempotency.CODES),
+    responses=errors("malformed-body", "not-found", "too-large", "not-json", *idempotency.CODES),
     response_model=NewWebhookAnswer,
 )
 async def rotate(webhook_id: UUID, once: MayRepeat, body: RotationRequest | None = None) -> Response:
@@ -153,7 +152,7 @@ async def rotate(webhook_id: UUID, once: MayRepeat, body: RotationRequest | None
     "/webhooks/{webhook_id}/test",
     operation_id="test_webhook",
     summary="Try a subscription",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def try_out(webhook_id: UUID, tenant: Tenant, services: WithServices) -> AttemptAnswer:
     """Sends a message of the type `webhook.test` now, also where the subscription is off, and says how that went.
@@ -182,7 +181,7 @@ async def try_out(webhook_id: UUID, tenant: Tenant, services: WithServices) -> A
     "/webhooks/{webhook_id}/deliveries",
     operation_id="list_deliveries",
     summary="List attempts to deliver",
-    responses=errors("not-found", "invalid-request"),
+    responses=errors("not-found"),
 )
 async def deliveries(
     webhook_id: UUID,
