@@ -35,14 +35,14 @@ class Durations(Collector):
         self._sums: dict[tuple[str, ...], float] = {}
         REGISTRY.register(self)
 
-    def observe(self, labels: tuple[str, ...], seconds: Iterable[float]) -> None:
-        """Add observations under the values of the labels."""
+    def observe(self, labels: tuple[str, ...], seconds: Iterable[tuple[float, int]]) -> None:
+        """Add observations under the values of the labels: so long, so many times."""
         total = 0.0
         with self._lock:
             counts = self._counts.setdefault(labels, [0] * (len(self._buckets) + 1))
-            for one in seconds:
-                counts[bisect_left(self._buckets, one)] += 1
-                total += one
+            for one, count in seconds:
+                counts[bisect_left(self._buckets, one)] += count
+                total += one * count
             self._sums[labels] = self._sums.get(labels, 0.0) + total
 
     def forget(self, group: str) -> None:

@@ -15,7 +15,7 @@ class Tally:
     def __init__(self, group: str) -> None:
         self._group = group
         self._read: dict[str, int] = defaultdict(int)
-        self._handled: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._handled: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
         self._others: dict[tuple[str, str], int] = defaultdict(int)
 
     def read(self, label: str) -> None:
@@ -24,7 +24,7 @@ class Tally:
 
     def handled(self, label: str, outcome: str, seconds: float, count: int = 1) -> None:
         """So many records were read and have their outcome, each by a handling that took so long."""
-        self._handled[label, outcome] += [seconds] * count
+        self._handled[label, outcome].append((seconds, count))
 
     def passed(self, label: str, outcome: str) -> None:
         """A record was read and has its outcome without a handling."""
@@ -34,7 +34,7 @@ class Tally:
         """Add everything to the metrics, and begin anew."""
         for (label, outcome), seconds in self._handled.items():
             metrics.HANDLER_SECONDS.observe((self._group, label), seconds)
-            self._tell(label, outcome, len(seconds))
+            self._tell(label, outcome, sum(count for _, count in seconds))
         for (label, outcome), count in self._others.items():
             self._tell(label, outcome, count)
         for label, count in self._read.items():

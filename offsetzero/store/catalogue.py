@@ -93,10 +93,12 @@ _ARRAYS: tuple[Callable[[Any], str], ...] = (
 _COLUMNS = ", ".join(Entry._fields)
 _GIVEN = (
     "unnest(%s::uuid[], %s::text[], %s::bigint[], %s::text[], %s::int[], %s::bigint[], %s::text[], %s::text[],"
-    f" %s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS e ({_COLUMNS})"
+    f" %s::bigint[], %s::bigint[], %s::bigint[]) AS e ({_COLUMNS})"
 )
+_TIMES = ("uploaded_at", "deleted_at")
+_VALUES = ", ".join(arrays.time_of(name) if name in _TIMES else name for name in Entry._fields)
 _PUT = (
-    f"WITH put AS (INSERT INTO catalogue_documents AS d ({_COLUMNS}) SELECT {_COLUMNS} FROM {_GIVEN}"  # noqa: S608
+    f"WITH put AS (INSERT INTO catalogue_documents AS d ({_COLUMNS}) SELECT {_VALUES} FROM {_GIVEN}"  # noqa: S608
     " ORDER BY document_id ON CONFLICT (document_id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in Entry._fields[1:])
     + " WHERE (excluded.deleted_at IS NOT NULL, excluded.sequence, excluded.place)"

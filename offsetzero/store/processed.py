@@ -4,7 +4,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from offsetzero.generation import Generation
 from offsetzero.store import arrays
@@ -85,6 +86,15 @@ _INSERT_ALL = (
     " ON CONFLICT DO NOTHING RETURNING source, event_id, redrive_no)"
     " SELECT * FROM given EXCEPT ALL SELECT * FROM claimed"
 )
+# The same of events of one source under one number, which most batches are.
+_INSERT_ALIKE = (
+    "WITH given AS MATERIALIZED (SELECT * FROM unnest(%s::text[]) AS g (event_id)),"
+    " claimed AS (INSERT INTO processed_events (group_name, generation, source, redrive_no, event_id, outcome,"
+    " silent) SELECT %s, %s, %s, %s, event_id, %s, %s FROM given ORDER BY event_id"
+    " ON CONFLICT DO NOTHING RETURNING event_id)"
+    " SELECT * FROM given EXCEPT ALL SELECT * FROM claimed"
+)
+_alike = itemgetter(1, 3)  # what events of one statement have in common then: source and number
 
 
 def claim_all(identities: Sequence[EventIdentity], outcome: Outcome, *, silent: bool = False) -> Script[list[bool]]:
@@ -103,21 +113,22 @@ def claim_all(identities: Sequence[EventIdentity], outcome: Outcome, *, silent: 
             new.update(zip(places, some, strict=True))
         return list(new.values())
     first = identities[0]
-    parameters = (
-        arrays.texts([one.source for one in identities]),
-        arrays.texts([one.event_id for one in identities]),
-        arrays.numbers([one.redrive_no for one in identities]),
-        first.group,
-        first.generation,
-        outcome.value,
-        silent,
-    )
+    ids = arrays.texts([one.event_id for one in identities])
+    alike = len(set(map(_alike, identities))) == 1
+    if alike:
+        key: tuple[Any, ...] = first.group, first.generation, first.source, first.redrive_no
+        statement, parameters = _INSERT_ALIKE, (ids, *key, outcome.value, silent)
+    else:
+        sources = arrays.texts([one.source for one in identities])
+        redrives = arrays.numbers([one.redrive_no for one in identities])
+        key = first.group, first.generation
+        statement, parameters = _INSERT_ALL, (sources, ids, redrives, *key, outcome.value, silent)
     claimed = [True] * len(identities)
-    known = Counter((yield _INSERT_ALL, parameters))
+    known = Counter((yield statement, parameters))
     for at in range(len(identities) - 1, -1, -1) if known else ():
-        key = identities[at][1:4]
-        if known[key]:
-            known[key] -= 1
+        row = identities[at][2:3] if alike else identities[at][1:4]
+        if known[row]:
+            known[row] -= 1
             claimed[at] = False
     return claimed
 

@@ -81,6 +81,18 @@ class SimConnection(psycopg.Connection[Any]):
             for claimed in new:
                 rows.remove(claimed)
             self._baton.say(f"claims {' '.join(one[1] for one in new) or 'nothing'} as {outcome}")
+        elif text == processed._INSERT_ALIKE:
+            ids, group, generation, source, redrive_no, outcome, _silent = parameters
+            given = json.loads(f"[{ids[1:-1]}]")
+            first = [
+                one
+                for one in sorted(set(given))
+                if self._database.claim(transaction, (group, generation, source, one, redrive_no), outcome)
+            ]
+            for one in first:
+                given.remove(one)
+            rows = [(one,) for one in given]
+            self._baton.say(f"claims {' '.join(first) or 'nothing'} as {outcome}")
         elif text == forced._SELECT:
             rows = [astuple(span) for span in self._database.forced]
         elif text in (generations.EVER, amendments._EDITED, amendments._DISCARDED):

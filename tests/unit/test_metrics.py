@@ -13,7 +13,7 @@ def test_nothing_is_shown_of_a_group_that_is_forgotten_and_all_of_others() -> No
         for one in of_groups:
             one.labels(*[group if name == "group" else "x" for name in one._labelnames]).inc()
         metrics.HEAD_SECONDS.show(group, {("documents", "0"): 1.0})
-        metrics.HANDLER_SECONDS.observe((group, "x"), [0.1])
+        metrics.HANDLER_SECONDS.observe((group, "x"), [(0.1, 1)])
     before = shown("gone")
     assert len(before) >= len(of_groups) + 2
     metrics.forget("gone")
