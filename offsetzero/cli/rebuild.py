@@ -1,5 +1,6 @@
 """`offsetzero rebuild`: make a projection anew beside the one that is read, and have the new one read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,13 @@ EXIT_REFUSED = 3
 """Events that readers see now would be missing; nothing was switched."""
 EXIT_INTERRUPTED = 4
 """By Ctrl-C or SIGTERM: the same command goes on where it was."""
+
+_TAKES = {
+    "--until": ("--as",),
+    "--rollback": ("--processes", "--accept", "--stand-still"),
+    "--prune": ("--as",),
+    "--abandon": (),
+}
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="A projection: indexer, catalogue, package.module:name")]
 
@@ -40,16 +48,16 @@ def rebuild(
     ] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Drop the one that was begun and was never read.")] = False,
     stand_still: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--stand-still",
             metavar="SECONDS",
             min=1,
             max=600,
             help="How long the one that is read may change nothing for the switch; two thirds of it may be spent on"
-            " waiting for retries.",
+            " waiting for retries; 30 where nothing is said.",
         ),
-    ] = 30.0,
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option("--until", help="Only make what it was at this time, to be looked at: an ISO time, or -2h."),
@@ -77,21 +85,21 @@ def rebuild(
     from offsetzero.consumers import registry
     from offsetzero.errors import ConfigurationError
 
-    chosen = [option for option, on in (("--rollback", rollback), ("--prune", prune), ("--abandon", abandon)) if on]
-    problems = []
-    if until is not None and (chosen or not switch or accept or processes is not None):
-        problems.append("--until: of the others it takes --as and --yes alone")
-    if called is not None and until is None and not prune:
-        problems.append("--as: it is the name of what --until makes, or --prune drops")
-    if len(chosen) > 1:
-        problems.append(f"{' and '.join(chosen)} do not go together")
+    modes = {"--until": until is not None, "--rollback": rollback, "--prune": prune, "--abandon": abandon}
+    options = {
+        "--processes": processes is not None,
+        "--no-switch": not switch,
+        "--accept": accept,
+        "--stand-still": stand_still is not None,
+        "--as": called is not None,
+    }
+    chosen, given = ([option for option, on in some.items() if on] for some in (modes, options))
+    problems = _unlike(chosen, given)
     if yes and switch and not (why.strip() or prune or abandon or until is not None):
         problems.append("--why: say why; it is kept with who and when")
     if name in rebuild_others.KNOWN:
-        if chosen or not switch or accept or processes is not None or until is not None:
-            problems.append(f"group {name}: it has no generations: of the options it takes --yes alone")
-        if problems := [one for one in problems if not one.startswith("--why")]:
-            raise ConfigurationError(problems)
+        if chosen or given:
+            raise ConfigurationError([f"group {name}: it has no generations: of the options it takes --yes alone"])
         rebuild_others.KNOWN[name](yes)
         return
     group = registry.load(name)
@@ -122,6 +130,21 @@ def rebuild(
         one.close()
 
 
+def _unlike(chosen: Sequence[str], given: Sequence[str]) -> list[str]:
+    """What is wrong with options that do not go together: none is passed over."""
+    if len(chosen) > 1:
+        return [f"{' and '.join(chosen)} do not go together"]
+    if chosen:
+        takes = _TAKES[chosen[0]]
+        alone = f"{chosen[0]}: of the others it takes {' and '.join([*takes, '--yes'])} alone"
+        return [alone] if set(given) - set(takes) else []
+    if "--as" in given:
+        return ["--as: it is the name of what --until makes, or --prune drops"]
+    if "--no-switch" in given and (idle := [one for one in given if one in ("--accept", "--stand-still")]):
+        return [f"{' and '.join(idle)}: for the switch, which --no-switch leaves out"]
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class _Wish:
     processes: int | None
@@ -130,14 +153,14 @@ class _Wish:
     back: bool
     why: str
     who: str
-    stand_still: float
+    stand_still: float | None
 
 
 def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None:
     from offsetzero.cli import rebuild_archive, rebuild_switch
     from offsetzero.cli.rebuild_members import Members
     from offsetzero.cli.rebuild_progress import processes, progress
-    from offsetzero.consumers.rebuilding import indexing
+    from offsetzero.consumers.rebuilding import indexing, switching
     from offsetzero.consumers.rebuilding.switching import WouldLose
     from offsetzero.generation import Generation
 
@@ -162,7 +185,8 @@ def _make(config: "Settings", one: "Rebuild", wish: _Wish, *, yes: bool) -> None
                     " goes on from there, and has it read."
                 )
                 return
-            asked = rebuild_switch.Wish(wish.who, wish.why, wish.accept, wish.stand_still)
+            freeze = wish.stand_still or switching.FREEZE_SECONDS
+            asked = rebuild_switch.Wish(wish.who, wish.why, wish.accept, freeze)
             rebuild_switch.switch(one, plan, generation, members, asked)
             rebuild_switch.hand_over(one, old, members)
             if indexing.differs(config, one.group, plan.read):

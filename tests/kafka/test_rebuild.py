@@ -287,6 +287,13 @@ def test_bad_input_is_one_clear_error(names: Names) -> None:
     both = names.command("rebuild", "mine:names", "--rollback", "--prune", status=1).stderr
     assert "--rollback and --prune do not go together" in both
     assert "--why: say why" in names.command("rebuild", "mine:names", "--yes", status=1).stderr
+    for given, problem in (
+        (["--prune", "--stand-still", "9"], "--prune: of the others it takes --as and --yes alone"),
+        (["--abandon", "--accept"], "--abandon: of the others it takes --yes alone"),
+        (["--rollback", "--no-switch"], "--rollback: of the others it takes --processes and --accept and"),
+        (["--no-switch", "--stand-still", "9"], "--stand-still: for the switch, which --no-switch leaves out"),
+    ):
+        assert problem in names.command("rebuild", "mine:names", *given, status=1).stderr
     with names.member():
         names.publish("a")
         names.await_rows(1, {"a"})

@@ -109,7 +109,9 @@ def test_bad_input_is_one_clear_error(names: Names) -> None:
         assert problem in names.command("rebuild", "mine:names", "--until", text, status=1).stderr
     at = between()
     assert "--as 1: give a letter" in make(names, at, "--as", "1", status=1).stderr
-    assert "--until: of the others it takes --as and --yes alone" in make(names, at, "--rollback", status=1).stderr
+    alone = "--until: of the others it takes --as and --yes alone"
+    assert alone in make(names, at, "--stand-still", "9", status=1).stderr
+    assert "--until and --rollback do not go together" in make(names, at, "--rollback", status=1).stderr
     assert "it has no generation yet" in make(names, at, "--yes", status=1).stderr
     assert "--as: it is the name of" in names.command("rebuild", "mine:names", "--as", "x", status=1).stderr
     names.publish("a")
