@@ -5,6 +5,7 @@ that is running is undone in the log, because a step ends, or waits, in the tran
 member that is given the partition begins it, by a lease of its own.
 """
 
+import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -87,6 +88,7 @@ class Sweeper:
                 if not is_away(error) and not isinstance(error, psycopg.OperationalError):
                     raise
                 log.warning("sweeper: the database is away; trying again", error=str(error))
+                metrics.OLDEST_TRANSACTION.set(math.nan)  # nobody knows
                 self._turns.turn()
                 stop.wait(_PAUSE_SECONDS)
 

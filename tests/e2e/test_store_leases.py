@@ -1,5 +1,6 @@
 """Leases in the real database: a number that rises, and what comes with an older one."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 
 from offsetzero import metrics
 from offsetzero.consumers.sweeping import sweeper
@@ -15,7 +17,7 @@ from offsetzero.settings import Settings
 from offsetzero.store import database, leases, run_events, run_steps, runs
 from offsetzero.store.leases import Fenced, NotOurs, Owner, Request, Rescue, Stay
 from offsetzero.store.script import Script, run
-from support import wait_until
+from support import at_work, wait_until
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 OWNER = Owner("indexer", "m1", "indexer-0123456789abcdef")
@@ -221,6 +223,13 @@ def test_the_sweeper_measures_the_oldest_transaction(settings: Settings) -> None
         old.rollback()
         judge.look(session)
     assert metrics.OLDEST_TRANSACTION._value.get() == 0, "its own does not count"
+
+
+def test_without_its_database_the_sweeper_knows_of_no_transaction(settings: Settings) -> None:
+    metrics.OLDEST_TRANSACTION.set(900)
+    nowhere = settings.model_copy(update={"database_url": SecretStr("postgresql://nobody@127.0.0.1:1/none")})
+    with at_work(Sweeper(nowhere).run, "sweeper"):
+        wait_until(lambda: math.isnan(metrics.OLDEST_TRANSACTION._value.get()))
 
 
 @pytest.mark.parametrize("who", ["its owner is gone", "another has begun the event"])
