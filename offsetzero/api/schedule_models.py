@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from offsetzero.api.models import AT, Answer, like
 from offsetzero.errors import ConfigurationError
@@ -62,7 +62,7 @@ class ScheduleChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"paused": True}]})
 
-    paused: bool
+    paused: StrictBool
 
 
 class ScheduleAnswer(Answer):

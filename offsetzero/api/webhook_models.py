@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from offsetzero.api.models import AT, Answer, like
 from offsetzero.consumers.groups.webhooks.messages import EVENT_TYPES
@@ -35,7 +35,7 @@ class WebhookChange(BaseModel):
 
     url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
     event_types: Annotated[list[_EventType], Field(min_length=1, max_length=len(EVENT_TYPES))] | None = None
-    enabled: bool | None = None
+    enabled: StrictBool | None = None
 
 
 class RotationRequest(BaseModel):
@@ -43,7 +43,7 @@ class RotationRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"keep_seconds": 86400}]})
 
-    keep_seconds: Annotated[int, Field(ge=0, le=7 * 24 * 60 * 60)] = 24 * 60 * 60
+    keep_seconds: Annotated[StrictInt, Field(ge=0, le=7 * 24 * 60 * 60)] = 24 * 60 * 60
 
 
 class DeliveryAnswer(Answer):

@@ -48,6 +48,7 @@ def test_a_schedule_is_added_paused_resumed_run_and_ended_and_who_did_it_is_kept
     assert made["next_at"].endswith(("T00:30:00Z", "T01:30:00Z"))
     path = f"/schedules/{made['id']}"
     assert api.client.get(path).json() == made
+    assert {api.client.patch(path, json={"paused": one}).status_code for one in (0, 1, "yes", None)} == {422}
     paused = api.client.patch(path, json={"paused": True}).json()
     assert paused["paused_at"] is not None
     assert paused["next_at"] is None

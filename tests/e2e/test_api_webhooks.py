@@ -89,6 +89,8 @@ def test_two_secrets_are_live_while_one_is_rotated(api: Api) -> None:
             secrets.append(rotated["secret"])
             assert signed_with() == live
         assert "secret" not in api.client.get(path).json()
+        odd = [api.client.post(f"{path}/secret", json={"keep_seconds": one}) for one in ("0", True, -1, 1e300)]
+        assert [answer.status_code for answer in odd] == [422] * 4
         at_once = api.client.post(f"{path}/secret", json={"keep_seconds": 0}).json()
         secrets.append(at_once["secret"])
         assert at_once["previous_secret_until"] is None
@@ -111,6 +113,7 @@ def test_a_subscription_is_changed_in_part(api: Api) -> None:
     assert changed == {**{name: made[name] for name in changed}, "url": "https://receiver.example/two"}
     changed = api.client.patch(path, json={"event_types": ["run.failed", "run.succeeded"]}).json()
     assert changed["event_types"] == ["run.succeeded", "run.failed"]
+    assert {api.client.patch(path, json={"enabled": one}).status_code for one in (0, 1, "no")} == {422}
     off = api.client.patch(path, json={"enabled": False}).json()
     assert off["disabled_at"] is not None
     assert api.client.patch(path, json={"enabled": False}).json() == off
