@@ -21,8 +21,9 @@ def lower(pid: int, nice: int) -> None:
         nice: how much nicer than this process; a step takes a fifth of its time when others want it.
     """
     if hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, pid, min(19, os.getpriority(os.PRIO_PROCESS, 0) + nice))
+        for thread in _threads(pid):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, 0) + nice))
     group = Path(f"/proc/{pid}/autogroup")
     for _ in range(_TRIES):
         try:
@@ -33,3 +34,11 @@ def lower(pid: int, nice: int) -> None:
             return
         else:
             return
+
+
+def _threads(pid: int) -> list[int]:
+    """On Linux each thread has a niceness of its own, and gives it to those that it makes."""
+    try:
+        return [int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return [pid]

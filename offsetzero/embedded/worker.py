@@ -102,8 +102,6 @@ class Process:
             grace=_GRACE_SECONDS,
             hold=self._hold,
         )
-        if self._gives_way:
-            priority.lower(self._child.pid, _NICE)
         self._started = time.monotonic()
         self._restart_at = None
         self._ready = False
@@ -208,6 +206,8 @@ class Process:
 
     def _is_ready(self) -> None:
         self._ready = True
+        if self._gives_way:  # not before: on a busy machine it would not even start in time
+            priority.lower(self._running().pid, _NICE)
         self._report.step(self.name, "ready", self.url if self._works() else f"{self.url}   {_IDLE}")
 
     def _works(self) -> bool:
