@@ -16,13 +16,14 @@ MAX_NAME = 255
 """Characters of a name that are kept."""
 
 CONCURRENCY = 4  # batches at once of one process: more wait for the interpreter, and for each other's log writes
+BATCH = 1_000  # events of one: a rebuild shares the statements of a transaction between more of them
 
 group = ConsumerGroup(
     "catalogue", concurrency=CONCURRENCY, projection=Projection(catalogue.TABLES, indexes=catalogue.INDEXES)
 )
 
 
-@group.batch(DocumentUploaded, DocumentDeleted)
+@group.batch(DocumentUploaded, DocumentDeleted, size=BATCH)
 def note(events: list[DocumentUploaded | DocumentDeleted], ctx: BatchContext) -> None:
     """Write what the newest event of each document says, all in one statement."""
     entries = newest(_entry(event, one) for event, one in zip(events, ctx.contexts, strict=True))
