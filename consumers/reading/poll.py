@@ -11,6 +11,7 @@ from offsetzero.consumers.control.channel import Channel
 from offsetzero.consumers.reading import protocol
 from offsetzero.consumers.reading.commits import Commits
 from offsetzero.consumers.reading.fetching import Fetching
+from offsetzero.consumers.reading.handed import Handed
 from offsetzero.consumers.reading.marks import read_mark
 from offsetzero.consumers.reading.membership import Membership
 from offsetzero.consumers.reading.opening import Opening
@@ -87,6 +88,7 @@ class PollLoop:
         self._opening = opening
         self._parking = parking
         self._next_round = 0.0
+        self._handed = Handed()
         self._next_keep = 0.0
         self._is_kept = True  # nothing has come since
         self._resting = False
@@ -191,6 +193,11 @@ class PollLoop:
         """What this member owns."""
         return self._membership.stays()
 
+    @property
+    def turnovers(self) -> int:
+        """How often all that the client had fetched has been handed out, at least."""
+        return self._handed.turnovers
+
     def end(self, stay: OwnedPartition) -> int:
         """The end of a partition's log as it was last fetched, -1 when that is not known."""
         return self._fetching.end(stay)
@@ -240,11 +247,14 @@ class PollLoop:
         begun = self._clock.monotonic()
         first = self._consumer.poll(timeout)
         if first is None:
+            self._handed.add(0)
             if self._yielding is not None:
                 now = self._clock.monotonic()
                 self._dispatcher.resize(BULK, self._yielding.waited(now - begun - timeout, now))
             return []
-        return [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
+        found = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
+        self._handed.add(len(found))
+        return found
 
     def _accept(self, messages: list[Any]) -> None:  # the client's stub has None where none can be
         find, retries, tiers = self._membership.live.get, self._retries, self._tiers

@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from offsetzero.clock import Clock
+from offsetzero.consumers.reading.handed import Handed
 from offsetzero.consumers.reading.marks import read_mark
 from offsetzero.consumers.reading.pressure import BATCH, MAX_SPAN
 from offsetzero.consumers.record import OwnedPartition, Record
@@ -90,6 +91,7 @@ class SpanLoop:
             (span.topic_id.encode(), span.partition): self._stays[place].order for place, span in self._spans.items()
         }
         self._rested: frozenset[OwnedPartition] = frozenset()
+        self._handed = Handed()
         self._to_read: dict[tuple[str, int], int] = {}  # up to which offset
         self._reads_spans = False
         self.read = 0
@@ -168,6 +170,11 @@ class SpanLoop:
     def join_anew(self) -> None:
         """Nothing: it is a member of no group."""
 
+    @property
+    def turnovers(self) -> int:
+        """How often all that the client had fetched has been handed out, at least."""
+        return self._handed.turnovers
+
     def stays(self) -> list[OwnedPartition]:
         """What is read."""
         return list(self._stays.values())
@@ -186,8 +193,11 @@ class SpanLoop:
     def _fetch(self, count: int, timeout: float) -> list[Message]:
         first = self._consumer.poll(timeout)
         if first is None:
+            self._handed.add(0)
             return []
-        return [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
+        found = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
+        self._handed.add(len(found))
+        return found
 
     def _accept(self, messages: Sequence[Any]) -> None:
         records: list[Record] = []

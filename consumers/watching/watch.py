@@ -83,6 +83,7 @@ class _Mark:
     moved: float
     unexplained: float  # since when nothing says why
     lagging: float | None = None  # since when the cluster says that there is more to read
+    turnovers: int = 0  # of the client's queue, by then
 
 
 class Watch:
@@ -99,13 +100,14 @@ class Watch:
         self._stuck: dict[tuple[Hashable, int], tuple[Running, float]] = {}  # with the age at which it is told again
         self._marks: dict[Place, _Mark] = {}
 
-    def look(self, now: float, running: Iterable[Running], parts: Iterable[Part]) -> Findings:
+    def look(self, now: float, running: Iterable[Running], parts: Iterable[Part], turnovers: int) -> Findings:
         """Compare the facts with those of the last look.
 
         Args:
             now: monotonic seconds.
             running: handlers at work.
             parts: all partitions that are owned.
+            turnovers: how often all that the client had fetched has been handed out.
         """
         parts = list(parts)
         stuck, begun, told, ended = self._look_at_handlers(running)
@@ -121,10 +123,10 @@ class Watch:
             suspects=[
                 part.place for part in parts if part.head is None and now - marks[part.place].unexplained >= half
             ],
-            stalled=[said for part in parts if (said := self._stalled(now, part)) is not None],
+            stalled=[said for part in parts if (said := self._stalled(now, part, turnovers)) is not None],
         )
 
-    def answered(self, now: float, ends: Mapping[Place, int] | None) -> None:
+    def answered(self, now: float, ends: Mapping[Place, int] | None, turnovers: int) -> None:
         """The cluster was asked for the ends of suspect partitions; `ends` is None when it gave no answer."""
         for place, mark in self._marks.items():
             if ends is None:
@@ -133,7 +135,7 @@ class Watch:
                 if mark.head is None and end <= (mark.position or 0):
                     mark.unexplained, mark.lagging = now, None
                 elif mark.lagging is None:
-                    mark.lagging = now
+                    mark.lagging, mark.turnovers = now, turnovers
 
     def _look_at_handlers(
         self, running: Iterable[Running]
@@ -164,13 +166,15 @@ class Watch:
             mark.unexplained, mark.lagging = now, None
         return mark
 
-    def _stalled(self, now: float, part: Part) -> str | None:
+    def _stalled(self, now: float, part: Part, turnovers: int) -> str | None:
         mark = self._marks[part.place]
         if now - mark.unexplained < self._stall_seconds:
             return None
         if part.head is not None:
             what = f"the record at offset {part.head.offset} could run, and does not"
         elif mark.lagging is not None and now - mark.lagging >= self._stall_seconds / 2:
+            if turnovers < mark.turnovers + 2:  # it may be fetched, behind much of other partitions
+                return None
             what = f"the log goes on behind offset {part.position}, and nothing is fetched"
         else:
             return None

@@ -49,6 +49,11 @@ class Member(Protocol):
         """The end of a partition's log as it was last fetched, -1 when that is not known."""
         ...
 
+    @property
+    def turnovers(self) -> int:
+        """How often all that the client had fetched has been handed out, at least."""
+        ...
+
     def join_anew(self) -> None:
         """Leave the group and join it again, unless this member is on its way out."""
         ...
@@ -171,7 +176,7 @@ class Watcher:
     def _look(self, now: float) -> None:
         stays = self._member.stays()
         if (answer := self._asker.answer()) is not None:
-            self._watch.answered(now, answer.ends)
+            self._watch.answered(now, answer.ends, self._member.turnovers)
             if answer.shares is None:
                 self._ownership.unanswered()
             else:
@@ -180,7 +185,7 @@ class Watcher:
         stuck = self._limits.stuck_seconds
         running = [one for run, age in self._dispatcher.held_up(0.0) if (one := _running(run, age, stuck)) is not None]
         parts = [self._part(stay) for stay in stays]
-        findings = self._watch.look(now, running, parts)
+        findings = self._watch.look(now, running, parts, self._member.turnovers)
         self._joined = self._joined or bool(stays)
         late, held = self._workers.late(), self._workers.held_up()
         self.sight = Sight(parts, findings, len(running), self._dispatcher.waiting, late, held, self._joined)

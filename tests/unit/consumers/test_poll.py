@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from unit.consumers.poll_loop import Loop
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.reading import opening, pressure
+from offsetzero.consumers.reading import handed, opening, pressure
 from offsetzero.consumers.reading.poll import KEEP_SECONDS
 from offsetzero.consumers.reading.positions import Facts
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
@@ -336,6 +336,21 @@ def test_a_partition_that_was_lost_is_not_entered_again() -> None:
     loop.turn(opening.CONTESTED_SECONDS)
     loop.turn(opening.CONTESTED_SECONDS)
     assert loop.facts.entered[before:] == []
+
+
+def test_what_the_client_has_fetched_is_handed_out_when_it_has_no_more_or_has_given_more_than_it_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handed, "_TURNED_OVER", 3)
+    loop = Loop()
+    seen = [loop.loop.turnovers]
+    for offset in range(4):
+        loop.deliver(offset)
+        loop.loop.turn()
+        seen.append(loop.loop.turnovers)
+    loop.loop.turn()  # nothing is there
+    seen.append(loop.loop.turnovers)
+    assert [count - seen[0] for count in seen] == [0, 0, 0, 1, 1, 2]
 
 
 def test_backfill_gives_way_while_the_polling_thread_is_woken_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,17 @@ class Time:
         self.watch = Watch(STUCK, STALL)
         self.now = 0.0
         self.end: int | None = 5  # what the cluster says; None when it does not answer
+        self.turnovers = 0
+        self.drains = True  # whether all that the client has fetched is handed out again and again
 
     def pass_(self, seconds: float, part: Part) -> Findings:
         for _ in range(round(seconds)):
             self.now += 1
-            found = self.watch.look(self.now, [], [part])
+            self.turnovers += self.drains
+            found = self.watch.look(self.now, [], [part], self.turnovers)
             if found.suspects and self.now % 15 == 0:
-                self.watch.answered(self.now, None if self.end is None else dict.fromkeys(found.suspects, self.end))
+                ends = None if self.end is None else dict.fromkeys(found.suspects, self.end)
+                self.watch.answered(self.now, ends, self.turnovers)
         return found
 
 
@@ -67,6 +71,17 @@ def test_a_log_that_goes_on_and_is_not_fetched_is_a_stall() -> None:
     time.end = 6
     assert time.pass_(STALL, IDLE).stalled == []
     assert time.pass_(15, IDLE).stalled
+
+
+def test_what_may_lie_behind_much_of_other_partitions_is_no_stall_until_all_of_that_is_handed_out() -> None:
+    """The client's queue is one: with slow handlers a retry comes after minutes of what was fetched before it."""
+    time = Time()
+    time.end, time.drains = 6, False
+    assert time.pass_(10_000, IDLE).stalled == []
+    time.turnovers += 1
+    assert time.pass_(100, IDLE).stalled == [], "it may have been fetched just now"
+    time.turnovers += 1
+    assert time.pass_(1, IDLE).stalled
 
 
 def test_a_partition_without_more_is_idle_for_ever() -> None:
@@ -123,7 +138,7 @@ def test_a_stuck_handler_is_told_once_then_rarely_and_when_it_ends() -> None:
     watch = Watch(STUCK, STALL)
     told = []
     for age in range(1, 4000):
-        found = watch.look(float(age), [at(float(age))], [])
+        found = watch.look(float(age), [at(float(age))], [], 0)
         told += [("begun", one.seconds) for one in found.begun] + [("told", one.seconds) for one in found.told]
         assert bool(found.stuck) == (age >= STUCK)
         assert not found.ended
@@ -136,14 +151,14 @@ def test_a_stuck_handler_is_told_once_then_rarely_and_when_it_ends() -> None:
         ("told", 1920),
         ("told", 3840),
     ]
-    found = watch.look(4000.0, [], [])
+    found = watch.look(4000.0, [], [], 0)
     assert [one.seconds for one in found.ended] == [3999]
-    assert not watch.look(4001.0, [], []).ended
+    assert not watch.look(4001.0, [], [], 0).ended
 
 
 def test_the_next_record_of_the_same_worker_is_another_handling() -> None:
     watch = Watch(STUCK, STALL)
-    watch.look(0.0, [at(61.0)], [])
-    found = watch.look(1.0, [at(0.5, offset=8)], [])
+    watch.look(0.0, [at(61.0)], [], 0)
+    found = watch.look(1.0, [at(0.5, offset=8)], [], 0)
     assert [one.offset for one in found.ended] == [7]
     assert not found.stuck

@@ -26,6 +26,7 @@ class Cluster:
     """
 
     member_id = "m"
+    turnovers = 0
 
     def __init__(self, given: Collection[Place] | None, end: int) -> None:
         self.given, self._end = given, end
@@ -34,6 +35,7 @@ class Cluster:
         self.joined_anew = 0
 
     def stays(self) -> list[OwnedPartition]:
+        self.turnovers += 1
         return [self.stay]
 
     def end(self, stay: OwnedPartition) -> int:

@@ -1,0 +1,23 @@
+"""What a client has fetched and not handed out yet: its queue is one, for all partitions."""
+
+QUEUED = 10_000
+"""Records that a client fetches ahead (`queued.min.messages`): what comes now in another partition, as a retry does, is
+handed out behind them. Its own 100,000 are minutes where a handler takes milliseconds."""
+_TURNED_OVER = 10 * QUEUED  # handed out, and whatever an answer of each broker brought at once is among it
+
+
+class Handed:
+    """Counts what a client has handed out; belongs to the thread that polls it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, records: int) -> None:
+        """The client has handed out so many; 0 when it had none."""
+        self._count += records or _TURNED_OVER
+
+    @property
+    def turnovers(self) -> int:
+        """How often all that the client had fetched has been handed out, at least: what is fetched after one of these
+        is handed out before the next but one."""
+        return self._count // _TURNED_OVER
