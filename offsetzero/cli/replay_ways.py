@@ -173,7 +173,10 @@ def reopen(
         return
     told = live.replay(config, generation.name, [replace(one, first=one.committed or 0) for one in read], seconds)
     if missing := [one for one in told if one.became is not Became.APPLIED]:
-        said = "; ".join(f"{one.span.topic}/{one.span.partition}: {one.became}: {one.detail}" for one in missing)
+        said = "; ".join(
+            f"{one.span.topic}/{one.span.partition}: {one.became}{f': {one.detail}' if one.detail else ''}"
+            for one in missing
+        )
         ended.append(f"not begun: not all members learned of the generation: {said}")
         print(f"Nothing was handled: not all members of {generation.name} were told of it: {said}", file=sys.stderr)
         raise typer.Exit(EXIT_UNFINISHED)
