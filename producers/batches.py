@@ -17,6 +17,7 @@ from offsetzero.producers.delivery import PASSING, Delivery
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.rows import Row, ready
 from offsetzero.producers.schema_publisher import SchemaPublisher
+from offsetzero.producers.waves import SEND_SECONDS
 from offsetzero.schemas.codec import Codec
 from offsetzero.settings import Settings
 from offsetzero.topics import catalogue
@@ -28,7 +29,6 @@ _log = logs.get(__name__)
 _ANSWER_SECONDS = 0.005
 """For which the answers of a wave are waited for at least: longer than a broker with little to do takes."""
 _WAVE_SECONDS = 1.0  # after which an answer is late
-_SEND_SECONDS = 0.1
 _MANY_LATE = 1_000  # then the answers are waited for: claims leave all of them out, one by one
 _MAX_LATE, _MAX_LATE_BYTES = 10_000, 256 * 1024 * 1024
 _OTHER = "other"
@@ -134,24 +134,24 @@ class Sender:
                 del self._late[lane]
                 self._settle(late.row, late.delivery, sent, others=self._acknowledged > late.since)
 
-    def send(self, rows: Sequence[Row], seconds: float = 0.0) -> Sent:
+    def send(self, rows: Sequence[Row], seconds: float = SEND_SECONDS) -> Sent:
         """Send rows, given in order, and wait a moment for their answers.
 
         Each wave holds the next row of every lane. A refused row ends its lane; when the broker is away, all end. A
         row whose answer is not there soon ends its lane, too, until `collect` finds it: others are claimed and sent
         meanwhile. So rows that come now do not wait for a broker that is busy, nor for a topic that does not exist, or
-        a partition without leader. What is left after a tenth of a second is to be claimed again: a key with many rows
-        must not hold up those that come meanwhile.
+        a partition without leader. What is left after some time is to be claimed again: a key with many rows must
+        not hold up those that come meanwhile.
 
         Args:
             rows: with several of a key in their order.
-            seconds: to go on for in any case, for instance as long as the claim of the rows took.
+            seconds: to go on for: no less than the claim of the rows took.
         """
         lanes: dict[str, list[Row]] = defaultdict(list)
         for row in reversed(rows):
             lanes[row.lane].append(row)
         sent = Sent()
-        enough = self._clock.monotonic() + max(seconds, _SEND_SECONDS)
+        enough = self._clock.monotonic() + seconds
         while lanes and sent.away is None and self._clock.monotonic() < enough:
             begun = self._clock.monotonic()
             wave = self._begin(lanes)

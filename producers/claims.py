@@ -12,16 +12,15 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 
 from offsetzero.producers.rows import Row
+from offsetzero.producers.waves import MOST
 from offsetzero.store.sentences import storable
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
-BATCH = 1_000
-"""Rows of one claim: each shard gives its part."""
 BATCH_BYTES = 64 * 1024 * 1024
 """Bytes of payloads of one claim, and each shard's first row besides."""
 NEWEST = 4
-"""Rows of a shard that are claimed from its end while it has more than its part."""
+"""Rows of a shard that are claimed from its end while it has more than its part: of a claim of `MOST`, else fewer."""
 _PRUNE_ROWS = 1_000
 
 _COLUMNS = (
@@ -91,8 +90,10 @@ class Measured(NamedTuple):
     oldest: float
 
 
-def claim(connection: Connection, shards: Sequence[int], blocked: Sequence[str], most: int) -> list[Row]:
-    """The first rows that wait in some shards, in their order, `BATCH` at most.
+def claim(
+    connection: Connection, shards: Sequence[int], blocked: Sequence[str], most: int, in_all: int = MOST
+) -> list[Row]:
+    """The first rows that wait in some shards, in their order.
 
     When there are more, the newest that wait in each come before them, of keys of which nothing older waits: whoever
     writes now and then does not wait for the hundred thousand rows of another.
@@ -102,21 +103,22 @@ def claim(connection: Connection, shards: Sequence[int], blocked: Sequence[str],
         shards: which.
         blocked: keys whose rows are left out.
         most: rows of one shard.
+        in_all: rows of all shards; the newest come besides.
     """
     size = BATCH_BYTES // max(len(shards), 1)
-    given = {"shards": list(shards), "blocked": list(blocked), "rows": most, "bytes": size, "most": BATCH}
+    given = {"shards": list(shards), "blocked": list(blocked), "rows": most, "bytes": size, "most": in_all}
     rows = [Row(*columns) for columns in connection.execute(_CLAIM, given, binary=True)]
-    if not _has_more(rows, most, size):
+    if not _has_more(rows, most, size, in_all):
         return rows
-    given |= {"rows": NEWEST, "bytes": size // 4}
+    given |= {"rows": max(1, NEWEST * in_all // MOST), "bytes": size // 4}
     first = {row.id for row in rows}
     newest = [Row(*columns) for columns in connection.execute(_CLAIM_NEWEST, given, binary=True)]
     return [*(row for row in newest if row.id not in first), *rows]
 
 
-def _has_more(rows: Sequence[Row], most: int, size: int) -> bool:
+def _has_more(rows: Sequence[Row], most: int, size: int, in_all: int) -> bool:
     """Whether a claim has left rows of a shard."""
-    if len(rows) >= BATCH:
+    if len(rows) >= in_all:
         return True
     of = Counter(row.shard for row in rows)
     return any(count >= most for count in of.values()) or sum(len(row.payload or b"") for row in rows) > size

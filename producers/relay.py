@@ -18,6 +18,7 @@ from offsetzero.producers.blocked import Blocked
 from offsetzero.producers.log import LogProducer
 from offsetzero.producers.schema_publisher import SchemaPublisher
 from offsetzero.producers.shards import Shards
+from offsetzero.producers.waves import Waves
 from offsetzero.settings import Settings
 from offsetzero.store.availability import is_away
 from offsetzero.store.outbox import CHANNEL
@@ -69,6 +70,7 @@ class Relay:
         self._pause = _FIRST_PAUSE
         self._measured = self._pruned = self._balanced = float("-inf")
         self._giving = 1
+        self._waves = Waves()
         self._turns = Turns("relay", clock, _SILENT_SECONDS)
 
     def health(self) -> tuple[bool, dict[str, Any]]:
@@ -135,17 +137,19 @@ class Relay:
                 self._turns.turn()
                 self._balance(connection, shards, sender)
                 self._keep_house(connection, shards)
-                forget_notifications(connection)
-                if not self._publish_batch(connection, sender, shards):
-                    _await_notification(connection, ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS)
+                if forget_notifications(connection):
+                    self._waves.heard(self._clock.monotonic())
+                seconds = self._publish_batch(connection, sender, shards)
+                if seconds > 0 and _await_notification(connection, seconds):
+                    self._waves.heard(self._clock.monotonic())
                 if producer.fatal is not None:
                     raise PublishError(f"the producer failed for good: {producer.fatal}")
             producer.flush(_LAST_SECONDS)
             sender.collect(late := Sent())
             self._note(connection, late)
 
-    def _publish_batch(self, connection: claims.Connection, sender: Sender, shards: Shards) -> bool:
-        """Publish what is waiting, up to a batch; returns whether to look again at once.
+    def _publish_batch(self, connection: claims.Connection, sender: Sender, shards: Shards) -> float:
+        """Publish what is waiting, up to a wave; returns for how many seconds to rest, unless a row comes.
 
         Raises:
             PublishError: the broker is away. What it did acknowledge is marked.
@@ -153,20 +157,26 @@ class Relay:
         sender.collect(answered := Sent())  # before the claim: the next rows of their keys may go
         self._note(connection, answered)
         if sender.is_full:
-            return False
+            return ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS
         begun = self._clock.monotonic()
-        rows = claims.claim(connection, shards.mine, sender.waiting(), self._most(len(shards.mine)))
+        most = self._most(len(shards.mine))
+        rows = claims.claim(connection, shards.mine, sender.waiting(), most, self._waves.rows)
         self._pause = _FIRST_PAUSE  # it serves again
         self._giving = len({row.shard for row in rows})
-        self._note(connection, sender.send(rows, 2 * (self._clock.monotonic() - begun)))
-        return bool(rows)
+        claimed = self._clock.monotonic()
+        self._note(connection, sender.send(rows, max(2 * (claimed - begun), self._waves.send_seconds)))
+        ended = self._clock.monotonic()
+        rest = self._waves.turned(len(rows), ended - begun, ended)
+        if rows:
+            return rest
+        return ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS
 
     def _most(self, shards: int) -> int:
         """Rows of one shard to claim: few when many shards have some, many when few do.
 
         Not as many as a claim has in all while there are others, in which much may be by now.
         """
-        return claims.BATCH // max(self._giving, shards // 4, 1)
+        return max(1, self._waves.rows // max(self._giving, shards // 4, 1))
 
     def _note(self, connection: claims.Connection, sent: Sent) -> None:
         claims.mark(connection, sent.published)
@@ -199,14 +209,14 @@ class Relay:
             self._pruned = now
 
 
-def forget_notifications(connection: claims.Connection) -> None:
-    """Let go of what was notified while nobody waited: the rows are claimed next. The connection would keep all of it
-    for as long as there is always something to publish."""
-    for _ in connection.notifies(timeout=0):
-        pass
+def forget_notifications(connection: claims.Connection) -> bool:
+    """Let go of what was notified while nobody waited; returns whether anything was. The rows are claimed next.
+
+    The connection would keep all of it for as long as there is always something to publish.
+    """
+    return bool(list(connection.notifies(timeout=0)))
 
 
-def _await_notification(connection: claims.Connection, seconds: float) -> None:
-    """Return when a row was inserted, or after so many seconds."""
-    for _ in connection.notifies(timeout=seconds, stop_after=1):
-        pass
+def _await_notification(connection: claims.Connection, seconds: float) -> bool:
+    """Return when a row was inserted, or after so many seconds; whether one was."""
+    return bool(list(connection.notifies(timeout=seconds, stop_after=1)))

@@ -28,6 +28,7 @@ from offsetzero.topics.names import Names
 
 IDLE_SECONDS = 0.05
 WAITING_SECONDS = 0.005
+LEAST_SECONDS = 0.001  # that the client can wait for
 ROUND_SECONDS = 1.0  # between commits
 KEEP_SECONDS = 0.2  # between times that positions are kept because nothing more comes
 CLOSE_SECONDS = 5.0  # for the last commit's answer
@@ -123,7 +124,9 @@ class PollLoop:
         if room := self._pressure.room(self._membership.live.values()):
             hurry = self._membership.is_waiting or self._dispatcher.is_parking or self._replays.is_busy
             timeout = WAITING_SECONDS if hurry else IDLE_SECONDS
-            self._accept(self._fetch(min(BATCH, room), timeout if due is None else min(timeout, due)))
+            for sooner in (due, self._let_backfill_begin()):
+                timeout = timeout if sooner is None else min(timeout, sooner)
+            self._accept(self._fetch(min(BATCH, room), timeout))
         now = self._clock.monotonic()
         if not self._is_kept and now >= self._next_keep and not self._dispatcher.in_flight:
             # What transactions beside each other have left to those that follow: none do, and somebody may wait for it.
@@ -166,6 +169,8 @@ class PollLoop:
         self._replays.leave(self._pressure)
         self._fetching.pause(self._membership.live.values())
         dispatcher.wind_down(stays)
+        if self._yielding is not None:
+            dispatcher.resize(BULK, self._yielding.at_once)  # nobody counts the pauses any more
         while dispatcher.has_begun and self._clock.monotonic() - begun < seconds / 2:
             self._keep(meanwhile)
         dispatcher.close()
@@ -250,11 +255,24 @@ class PollLoop:
             self._handed.add(0)
             if self._yielding is not None:
                 now = self._clock.monotonic()
-                self._dispatcher.resize(BULK, self._yielding.waited(now - begun - timeout, now))
+                self._yielding.waited(now - begun - timeout, now)
             return []
         found = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
         self._handed.add(len(found))
         return found
+
+    def _let_backfill_begin(self) -> float | None:
+        """Have as many records of backfill handled as may be now; returns seconds until the next one may begin."""
+        if self._yielding is None:
+            return None
+        pause = self._yielding.pause(self._clock.monotonic())
+        if pause is None:
+            self._dispatcher.resize(BULK, self._yielding.at_once)
+            return None
+        if pause == 0.0:
+            self._dispatcher.resize(BULK, 1)
+        self._dispatcher.resize(BULK, 0)  # what has begun goes on
+        return max(pause, LEAST_SECONDS)
 
     def _accept(self, messages: list[Any]) -> None:  # the client's stub has None where none can be
         find, retries, tiers = self._membership.live.get, self._retries, self._tiers
@@ -284,6 +302,8 @@ class PollLoop:
                 stay.due = max(stay.due, tiers.due(read_mark(dict(headers), stay.partition), record.timestamp_ms))
                 self._dispatcher.add_later(record, stay.due)
         if now:
+            if self._yielding is not None and not all(record.owned.is_bulk for record in now):
+                self._yielding.met(self._clock.monotonic())
             self._dispatcher.add(now)
         tiers.end(self._fetching)
 

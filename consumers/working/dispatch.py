@@ -382,6 +382,7 @@ class Dispatcher:
                 or not self._runs.are_shared
                 or len(self._runs) + self._elsewhere >= workers
                 or any(one.key == record.key for one in running)
+                or self._lanes.pauses(record)
             ):
                 return Doing.QUEUED
             return Doing.QUEUED if running and self._lanes.is_limited else Doing.NOTHING

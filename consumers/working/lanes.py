@@ -136,6 +136,10 @@ class KeyLanes:
         """Let so many of one kind run at once from now on; what runs goes on."""
         self._limits.resize(limit, most)
 
+    def pauses(self, record: Record) -> bool:
+        """Whether nothing like this record may begin, also when nothing runs."""
+        return self._limits.pauses(record)
+
     @property
     def ready(self) -> int:
         """How many records could run now; some may turn out to have to wait for a limit."""

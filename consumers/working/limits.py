@@ -62,8 +62,12 @@ class Limits:
         """How many of one kind a limit lets run at once; None when there is none of this name."""
         return next((limit.most for limit in self._limits if limit.name == name), None)
 
+    def pauses(self, record: Record) -> bool:
+        """Whether nothing like this record may begin, also when nothing runs."""
+        return any(not limit.most and limit.of(record) is not None for limit in self._limits)
+
     def resize(self, name: str, most: int) -> None:
-        """Let so many of one kind run at once from now on. What runs goes on."""
+        """Let so many of one kind run at once from now on, 0 for none for a while. What runs goes on."""
         for limit in self._limits:
             if limit.name == name:
                 limit.most = most

@@ -79,6 +79,10 @@ class PartitionLanes:
         """How many partitions have something to hand out."""
         return len(self._ready)
 
+    def pauses(self, record: Record) -> bool:
+        """Such a group has no limits."""
+        return False
+
     @property
     def is_limited(self) -> bool:
         """Such a group has no limits."""

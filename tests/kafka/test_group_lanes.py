@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import psycopg
+import pytest
 from kafka.conftest import RunningGroup, uploaded
 from kafka.relayed import relaying
+from prometheus_client import REGISTRY
 
 from offsetzero.api import erasing
 from offsetzero.consumers.context import Context
 from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.reading import yielding
 from offsetzero.producers import runs as beginning
 from offsetzero.producers.publisher import Publisher
 from offsetzero.retry.failures import Transient
@@ -84,6 +87,40 @@ def test_what_is_urgent_does_not_wait_though_backfill_has_all_it_may_have(settin
             gate.open.set()
             wait_until(lambda: gate.handled["documents.bulk"] == BACKLOG, what="then all of the backlog")
     assert gate.most["documents.bulk"] == 2
+
+
+def test_backfill_pauses_beside_live_traffic_while_a_machine_is_busy_and_goes_on_without(
+    settings: Settings, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yielding, "LATE_SECONDS", -1.0)  # each wait ends late
+    monkeypatch.setattr(yielding, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(yielding, "ROUND_WAITS", 1)
+    monkeypatch.setattr(yielding, "PACES", (3_600.0,))
+    monkeypatch.setattr(yielding, "LIVE_SECONDS", 3_600.0)
+    group, handled, lock = ConsumerGroup("audit", database=False), Counter[str](), threading.Lock()
+
+    @group.handler(DocumentUploaded)
+    def note(event: DocumentUploaded, ctx: Context) -> None:
+        with lock:
+            handled[ctx.record.topic] += 1
+
+    def at_once() -> float | None:
+        return REGISTRY.get_sample_value("offsetzero_records_at_once", {"group": "audit", "limit": "bulk"})
+
+    with Publisher(settings) as publisher:
+        publisher.publish(uploaded())
+        publisher.flush(30)
+        with running(group, settings):
+            wait_until(lambda: at_once() == 0, what="pauses, after the first of live traffic")
+            for _ in range(20):
+                publisher.publish(uploaded(), bulk=True)
+            for _ in range(20):
+                publisher.publish(uploaded())
+            publisher.flush(30)
+            wait_until(lambda: handled["documents"] == 21, what="live traffic does not wait")
+            assert handled["documents.bulk"] <= 1
+        with running(group, settings):  # in which there is no live traffic
+            wait_until(lambda: handled["documents.bulk"] == 20, what="all of the backlog")
 
 
 def test_retried_records_count_for_their_tenant_and_their_lane(settings: Settings, running: Running) -> None:

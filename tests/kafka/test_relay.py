@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from typing import Any
 from unittest.mock import Mock
 from uuid import UUID, uuid4
 
@@ -20,8 +21,10 @@ from pydantic import SecretStr
 
 from offsetzero import metrics
 from offsetzero.errors import ConfigurationError
-from offsetzero.producers import batches, claims, outbox, relay, shards
+from offsetzero.producers import batches, claims, outbox, relay, shards, waves
 from offsetzero.producers.relay import Relay
+from offsetzero.producers.rows import Row
+from offsetzero.producers.waves import LEAST, MOST
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
 from offsetzero.schemas.documents import DocumentDeleted
@@ -205,15 +208,15 @@ FROM generate_series(1, %s)
 def test_a_new_row_is_claimed_before_the_backlog_of_others_but_not_before_its_own_key(
     connection: psycopg.Connection,
 ) -> None:
-    connection.execute(_BACKLOG, (4 * claims.BATCH,))
+    connection.execute(_BACKLOG, (4 * MOST,))
     old, quiet = uuid4(), _deleted()
     for event in (_deleted(old), _deleted(old), quiet):
         outbox.add(connection, event)
     connection.execute(_BACKLOG, (1,))
-    for most in (claims.BATCH // store.SHARDS, claims.BATCH):  # as in a backlog, and as after a time with little to do
+    for most in (MOST // store.SHARDS, MOST):  # as in a backlog, and as after a time with little to do
         rows = claims.claim(connection, range(store.SHARDS), [], most)
         keys = [row.key for row in rows]
-        assert len(rows) <= claims.BATCH + claims.NEWEST * store.SHARDS
+        assert len(rows) <= MOST + claims.NEWEST * store.SHARDS
         assert len({row.id for row in rows}) == len(rows)
         assert keys.index(quiet.key) < claims.NEWEST * store.SHARDS
         assert keys.count(str(old)) == 1  # its first row, which nothing of its key precedes
@@ -222,6 +225,9 @@ def test_a_new_row_is_claimed_before_the_backlog_of_others_but_not_before_its_ow
         ).fetchall()
         assert first[0] in {row.id for row in rows}
         assert second[0] not in {row.id for row in rows}
+    few = claims.claim(connection, range(store.SHARDS), [], 2, in_all=LEAST)  # as while others write, too
+    assert [row.key for row in few].index(quiet.key) < store.SHARDS
+    assert len(few) <= LEAST + store.SHARDS
     refused = claims.claim(connection, range(store.SHARDS), [quiet.key], most)
     assert quiet.key not in [row.key for row in refused]
 
@@ -242,7 +248,7 @@ def test_a_claim_goes_along_the_order_of_its_shards(connection: psycopg.Connecti
 def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_another(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
-    most = claims.BATCH + claims.NEWEST * store.SHARDS
+    most = MOST + claims.NEWEST * store.SHARDS
     connection.execute(_BACKLOG, (count := 6 * most,))
     outbox.add(connection, quiet := _deleted())
     with relaying(settings):
@@ -251,6 +257,34 @@ def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_anot
     assert first.key() == quiet.key.encode()
     later = [other for other in others if other.timestamp()[1] > first.timestamp()[1]]
     assert len(later) > count - 2 * most
+
+
+def test_a_backlog_goes_in_small_waves_while_others_write_and_in_large_ones_when_they_do_not(
+    settings: Settings, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waves, "TURN_SECONDS", 0.0)  # each wave takes too long
+    sizes: list[int] = []
+    claim = claims.claim
+
+    def noted(*args: Any) -> list[Row]:
+        rows = claim(*args)
+        sizes.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(claims, "claim", noted)
+    smallest = LEAST + store.SHARDS
+
+    def writes() -> bool:
+        run(connection, outbox.record(_deleted()))
+        return any(1 < size <= smallest for size in sizes)
+
+    connection.execute(_BACKLOG, (6 * MOST,))
+    with relaying(settings):
+        wait_until(writes, what="small waves while somebody writes")
+        monkeypatch.setattr(waves, "OTHERS_SECONDS", 0.0)
+        run(connection, outbox.record(_deleted()))
+        sizes.clear()
+        wait_until(lambda: any(size > MOST // 2 for size in sizes), what="a large one when nobody does")
 
 
 def test_the_next_row_of_a_key_goes_when_an_answer_that_came_later_is_there(
@@ -265,10 +299,10 @@ def test_the_next_row_of_a_key_goes_when_an_answer_that_came_later_is_there(
     rested_with: list[int] = []
     await_notification = relay._await_notification
 
-    def noted(session: psycopg.Connection, seconds: float) -> None:
+    def noted(session: psycopg.Connection, seconds: float) -> bool:
         if seconds == relay.POLL_SECONDS:
             rested_with.append(_unpublished(session))
-        await_notification(session, seconds)
+        return await_notification(session, seconds)
 
     monkeypatch.setattr(relay, "_await_notification", noted)
     key = uuid4()

@@ -1,12 +1,15 @@
 """The end of a member, and of a handler's patience: what the dispatcher still hands out then."""
 
+from typing import Any
+
 import pytest
 from unit.consumers.taking import end, finish, take
 
-from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.record import BULK, OwnedPartition, Record, bulk_of
 from offsetzero.consumers.working.atwork import AtWork
 from offsetzero.consumers.working.dispatch import Dispatcher
 from offsetzero.consumers.working.lanes import KeyLanes
+from offsetzero.consumers.working.limits import Limit
 from offsetzero.consumers.working.run import Doing, Ending, Run
 from offsetzero.retry.failures import Transient
 from support import ManualClock
@@ -17,9 +20,9 @@ LATE = Transient("handler-timeout", "")
 class Desk:
     """A dispatcher and two partitions."""
 
-    def __init__(self, batch: int = 0, **lanes: int) -> None:
+    def __init__(self, batch: int = 0, **lanes: Any) -> None:
         self.clock = ManualClock()
-        self.dispatcher = Dispatcher(self.clock, KeyLanes(**lanes), batch)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(self.clock, KeyLanes(**lanes), batch)
         self.partitions = [OwnedPartition("documents", "id", number) for number in (0, 1)]
 
     def deliver(self, *keys: str, partition: int = 0) -> list[Record]:
@@ -176,6 +179,23 @@ def test_what_a_record_is_doing(workers: int) -> None:
     desk.clock.advance(2)
     desk.dispatcher.tick()
     assert desk.dispatcher.doing(a, workers) is Doing.NOTHING
+
+
+def test_what_pauses_is_not_stalled_though_nothing_runs_and_what_does_not_pause_is() -> None:
+    """Ten records a second of six partitions: the first of one may wait for minutes behind those of the others."""
+    desk = Desk(limits=[Limit(BULK, 1, bulk_of)])
+    desk.partitions[1] = OwnedPartition("documents.bulk", "id", 1)
+    (live,), (backfill,) = desk.deliver("a"), desk.deliver("b", partition=1)
+    desk.dispatcher.resize(BULK, 0)
+    assert desk.dispatcher.doing(backfill, 2) is Doing.QUEUED
+    assert desk.dispatcher.doing(live, 2) is Doing.NOTHING
+    assert take(desk.dispatcher) is live
+    finish(desk.dispatcher, live, done=True)
+    assert take(desk.dispatcher) is None
+    desk.dispatcher.resize(BULK, 1)
+    assert desk.dispatcher.doing(backfill, 2) is Doing.NOTHING
+    desk.dispatcher.resize(BULK, 0)
+    assert take(desk.dispatcher) is backfill, "it has its place"
 
 
 def test_what_is_ready_waits_for_a_worker_that_is_busy_elsewhere() -> None:

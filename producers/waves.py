@@ -1,0 +1,58 @@
+"""How much of a backlog a relay takes at a time: little while others write, too, for these wait behind it. Pure.
+
+Whoever writes now and then waits until what the relay has in hand is sent and marked, and for a processor, which a
+backlog takes from all others. A backlog alone is quickest in large parts.
+"""
+
+MOST = 1_000
+"""Rows of one claim, of all shards together."""
+LEAST = 64
+"""Of one claim. It costs what one row costs, and a row of each shard is asked for at least."""
+SEND_SECONDS = 0.1
+"""For which rows of keys that have several are sent one after the other, before others are looked for."""
+TURN_SECONDS = 0.02
+"""For a claim, the broker's answers and the marks, while others write."""
+MOST_REST_SECONDS = 0.1
+"""After a turn, which takes long where there is much else to do."""
+OTHERS_SECONDS = 2.0
+"""After which somebody who has written is not expected to write again."""
+
+
+class Waves:
+    """Belongs to the relay's thread."""
+
+    def __init__(self) -> None:
+        self.rows = MOST
+        """Of the next claim."""
+        self.send_seconds = SEND_SECONDS
+        """For which rows of the same keys are sent one after the other."""
+        self._others_until = float("-inf")
+
+    def heard(self, now: float) -> None:
+        """Somebody has written rows.
+
+        Args:
+            now: monotonic seconds.
+        """
+        self._others_until = now + OTHERS_SECONDS
+
+    def turned(self, rows: int, seconds: float, now: float) -> float:
+        """Take note of a turn, and decide how many `rows` the next one has.
+
+        Args:
+            rows: that it has claimed.
+            seconds: that it took.
+            now: monotonic seconds.
+
+        Returns:
+            For how many seconds to rest, unless somebody writes: as long as the turn took, when others write, too.
+        """
+        if now >= self._others_until:
+            self.rows, self.send_seconds = MOST, SEND_SECONDS
+            return 0.0
+        self.send_seconds = TURN_SECONDS
+        if rows >= self.rows // 2 and seconds > 0:  # else it says little of what a row takes
+            # Not more than twice or half of it at once: one turn may have waited for a processor.
+            fitting = int(rows * TURN_SECONDS / seconds)
+            self.rows = min(max(fitting, self.rows // 2, LEAST), self.rows * 2, MOST)
+        return min(seconds, MOST_REST_SECONDS) if rows >= self.rows // 2 else 0.0
