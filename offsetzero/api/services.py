@@ -29,6 +29,7 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 _READS = ("GET", "HEAD")
 _TURN_SECONDS = 15.0
+_STORE_BUSY = "the object store takes long; try again"
 
 
 class _Turns:
@@ -65,7 +66,11 @@ class _Turns:
             self._places += 1
 
     def _refusal(self) -> Problem:
-        return Problem(503, self._code, self._detail, headers={"Retry-After": "5"})
+        return _busy(self._code, self._detail)
+
+
+def _busy(code: str, detail: str) -> Problem:
+    return Problem(503, code, detail, headers={"Retry-After": "5"})
 
 
 class Firsts:
@@ -76,10 +81,18 @@ class Firsts:
         self._ended: dict[Hashable, asyncio.Event] = {}
 
     async def ended(self, what: Hashable) -> bool:
-        """Wait for the request that does this now; False where none does."""
+        """Wait for the request that does this now; False where none does.
+
+        Raises:
+            Problem: 503, it has not ended in 15 s: those who wait are counted as worked on, and others need the places.
+        """
         if (ended := self._ended.get(what)) is None:
             return False
-        await ended.wait()
+        try:
+            async with asyncio.timeout(_TURN_SECONDS):
+                await ended.wait()
+        except TimeoutError as error:
+            raise _busy("object-store-unavailable", _STORE_BUSY) from error
         return True
 
     @contextmanager
@@ -128,7 +141,7 @@ class Services:
         ):
             object.__setattr__(self, name, Together(self._asking(many)))
         waiting = self.settings.api.requests_at_once // 4
-        stores = _Turns(connections // 2, waiting, "object-store-unavailable", "the object store takes long; try again")
+        stores = _Turns(connections // 2, waiting, "object-store-unavailable", _STORE_BUSY)
         schedules = _Turns(connections // 4, waiting, "overloaded", "schedules are at work; try again")
         object.__setattr__(self, "_stores", stores)
         object.__setattr__(self, "_schedules", schedules)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from offsetzero.api import services
 from offsetzero.api.problems import Problem
-from offsetzero.api.services import Services
+from offsetzero.api.services import Firsts, Services
 from offsetzero.settings import Settings
 
 
@@ -37,5 +38,20 @@ def test_only_some_requests_wait_for_their_turn_and_leave_places_to_all_others(n
         await asyncio.gather(*waiting)
         await one(3)
         assert done == [0, 1, 3]
+
+    asyncio.run(run())
+
+
+def test_nobody_waits_for_ever_for_the_first_of_many_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the object store stands still those who wait would take the places of all other uploads."""
+    monkeypatch.setattr(services, "_TURN_SECONDS", 0.01)
+
+    async def run() -> None:
+        firsts = Firsts()
+        with firsts.doing("content"):
+            with pytest.raises(Problem) as refused:
+                await asyncio.wait_for(firsts.ended("content"), 10)
+            assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "5"})
+        assert not await firsts.ended("content")
 
     asyncio.run(run())
