@@ -70,7 +70,10 @@ class BatchHandling(RecordHandling):
         self._perform(work, good)
         for call in bad:
             if not work.must_wait(call.record):
-                work.end(call.record, self._settle(call))
+                ending = self._settle(call)
+                work.end(call.record, ending)
+                if call.record.is_suspect:
+                    self._effects.leave(call, ending)
 
     def _perform(self, work: "_Work", calls: Sequence[Call]) -> None:
         if calls := work.that_may_begin(calls):

@@ -99,15 +99,17 @@ class DatabaseEffects:
         if record.marked is None:
             return
         survived = record.entered or ending is Ending.DONE
+        begun, member = call.identity, self._member
         try:
             with committing(self._pool) as connection:
-                run(connection, close_mark(call.identity) if survived else give_back(call.identity, record.marked))
+                run(connection, close_mark(begun) if survived else give_back(begun, member, record.marked))
         except (psycopg.Error, PoolTimeout) as error:  # a mark of this member is no crash, whoever finds an outcome
             if not is_away(error):
                 raise
         else:
-            record.marked = None
             record.cleared = survived
+            if survived or not record.marked:  # else its count is there still, until it has an outcome
+                record.marked = None
 
     def _mark(self, call: Call) -> bool:
         """Have it known that this member begins with a suspect; False for one that has ended before.

@@ -26,9 +26,11 @@ _CLOSE = (
     "DELETE FROM crash_marks WHERE group_name = %s AND generation = %s AND source = %s AND event_id = %s"
     " AND redrive_no = %s"
 )
+# By now it may be the mark of another member, who has been given the partition.
+_DROP = _CLOSE + " AND member = %s"
 _GIVE_BACK = (
     "UPDATE crash_marks SET member = '' WHERE group_name = %s AND generation = %s AND source = %s AND event_id = %s"
-    " AND redrive_no = %s"
+    " AND redrive_no = %s AND member = %s"
 )
 
 
@@ -67,11 +69,12 @@ def close_mark(identity: EventIdentity) -> Script[None]:
     yield _CLOSE, identity.key()
 
 
-def give_back(identity: EventIdentity, crashes: int) -> Script[None]:
+def give_back(identity: EventIdentity, member: str, crashes: int) -> Script[None]:
     """The member that has marked the event did not begin with it: what was counted before stays, and no more is.
 
     Args:
         identity: the event.
+        member: as for `open_mark`; the mark of another stays as it is.
         crashes: as `open_mark` has said.
     """
-    yield _GIVE_BACK if crashes else _CLOSE, identity.key()
+    yield _GIVE_BACK if crashes else _DROP, (*identity.key(), member)

@@ -1,10 +1,17 @@
 """Marks of what a member works on, on the real database."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
+from offsetzero.consumers.group import ConsumerGroup
+from offsetzero.consumers.record import OwnedPartition, Record
+from offsetzero.consumers.working.database import MAX_CRASHES, DatabaseEffects
+from offsetzero.consumers.working.run import Ending
+from offsetzero.retry.failures import CrashLoop
 from offsetzero.settings import Settings
 from offsetzero.store import processed
 from offsetzero.store.crash_marks import close_mark, give_back, open_mark
@@ -43,13 +50,39 @@ def test_among_others_the_mark_of_another_member_stays_as_it_is(connections: Poo
 def test_who_did_not_begin_gives_the_mark_back_with_its_count(connections: Pool) -> None:
     with committing(connections) as connection:
         assert run(connection, open_mark(EVENT, "a", alone=True)) == (0, True)
-        run(connection, give_back(EVENT, 0))
+        run(connection, give_back(EVENT, "a", 0))
         assert run(connection, open_mark(EVENT, "b", alone=True)) == (0, True)
         assert run(connection, open_mark(EVENT, "c", alone=True)) == (1, True)
-        run(connection, give_back(EVENT, 1))
+        run(connection, give_back(EVENT, "c", 1))
         assert run(connection, open_mark(EVENT, "d", alone=False)) == (1, False)
         assert run(connection, open_mark(EVENT, "d", alone=True)) == (1, True)
         assert run(connection, open_mark(EVENT, "e", alone=True)) == (2, True)
+        run(connection, give_back(EVENT, "c", 1))  # who has lost its partition since
+        run(connection, give_back(EVENT, "d", 0))
+        assert run(connection, open_mark(EVENT, "f", alone=True)) == (3, True), "what the next owner began is counted"
+
+
+def test_nothing_is_left_of_a_count_that_was_given_back_once_the_event_has_an_outcome(
+    settings: Settings, connections: Pool
+) -> None:
+    """The broker is away while the dead letter is appended of an event that ends processes, and comes back."""
+    effects = DatabaseEffects(ConsumerGroup("audit"), settings, connections)
+    owned = OwnedPartition("documents", "id", 0)
+    owned.suspects_end = 1
+    call: Any = SimpleNamespace(identity=EVENT, record=Record(owned, 0, None, None, [], 0), failure=None)
+    call.record.lone = True
+    with committing(connections) as connection:
+        for member in map(str, range(MAX_CRASHES)):
+            run(connection, open_mark(EVENT, member, alone=True))
+    with pytest.raises(CrashLoop):
+        effects._mark(call)
+    effects.leave(call, Ending.AGAIN)
+    with committing(connections) as connection:
+        assert connection.execute("SELECT crashes, member FROM crash_marks").fetchall() == [(MAX_CRASHES, "")]
+    effects.leave(call, Ending.AGAIN)
+    effects.leave(call, Ending.DONE)
+    with committing(connections) as connection:
+        assert connection.execute("SELECT count(*) FROM crash_marks").fetchone() == (0,)
 
 
 def test_an_event_that_has_ended_is_not_marked_until_it_is_redriven(connections: Pool) -> None:

@@ -134,8 +134,9 @@ class SimConnection(psycopg.Connection[Any]):
                 rows = [self._database.marks.open(member, tuple(key), take=text == crash_marks._TAKE)]
         elif text == crash_marks._CLOSE:
             self._database.marks.close(tuple(parameters))
-        elif text == crash_marks._GIVE_BACK:
-            self._database.marks.give_back(tuple(parameters))
+        elif text in (crash_marks._DROP, crash_marks._GIVE_BACK):
+            *key, member = parameters
+            self._database.marks.give_back(member, tuple(key), stays=text == crash_marks._GIVE_BACK)
         else:
             raise AssertionError(f"the simulated database does not commit this alone: {text}")
         if answer is not Answer.OK:

@@ -76,9 +76,12 @@ class Marks:
     def close(self, key: Key) -> None:
         self._rows.pop(key, None)
 
-    def give_back(self, key: Key) -> None:
-        if key in self._rows:
-            self._rows[key] = "", self._rows[key][1]
+    def give_back(self, member: str, key: Key, *, stays: bool) -> None:
+        before, crashes = self._rows.get(key, ("", 0))
+        if before == member and stays:
+            self._rows[key] = "", crashes
+        elif before == member:
+            self.close(key)
 
 
 class SimDatabase:

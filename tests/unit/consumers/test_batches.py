@@ -28,6 +28,7 @@ class Parts:
         self.is_known = False
         self.takes_appends = True
         self.moves = False  # what fails is retried, rather than ended
+        self.left: list[Ending] = []
         self.fails: Callable[[Sequence[Call]], BaseException | None] = lambda calls: None
 
     def read(self, record: Record) -> Call:
@@ -53,6 +54,9 @@ class Parts:
             raise error
         self.did += [("applied", call.record.offset) for call in calls]
         return ["applied"] * len(calls)
+
+    def leave(self, call: Call, ending: Ending) -> None:
+        self.left.append(ending)
 
     def is_away(self, error: BaseException, record: Record | None) -> bool:
         return False
@@ -150,3 +154,11 @@ def test_a_batch_that_fails_is_halved_until_only_the_failing_record_is_settled()
     ended = work(parts, Run(records(b"1", b"2", b"bad", b"3"), 0.0, whole=True))
     assert ended == [(number, Ending.DONE) for number in range(4)]
     assert parts.did == [("applied", 0), ("applied", 1), ("settled", 2), ("applied", 3)]
+
+
+def test_a_mark_of_a_record_that_is_settled_without_a_call_is_seen_to() -> None:
+    parts = Parts()
+    (one,) = records(b"poison")
+    one.owned.suspects_end = 1
+    work(parts, Run([one], 0.0, whole=True))
+    assert parts.left == [Ending.DONE]
