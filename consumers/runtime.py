@@ -12,7 +12,7 @@ from offsetzero.clock import SYSTEM, Clock
 from offsetzero.consumers.group import ConsumerGroup
 from offsetzero.consumers.projection import open_generation
 from offsetzero.consumers.reading.commits import Commits
-from offsetzero.consumers.reading.handed import QUEUED
+from offsetzero.consumers.reading.handed import AHEAD
 from offsetzero.consumers.reading.opening import Opening
 from offsetzero.consumers.reading.poll import PollLoop
 from offsetzero.consumers.reading.transaction_commits import TransactionCommits
@@ -377,8 +377,7 @@ class GroupRuntime:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,  # tells the position past transaction markers, where no record is
             "fetch.wait.max.ms": 50,
-            "queued.min.messages": QUEUED,
-            "queued.max.messages.kbytes": 32_768,
+            **AHEAD,
         }
 
     def _workers(

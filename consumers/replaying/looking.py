@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from offsetzero.client_log import LOGGER, watched
 from offsetzero.clock import SYSTEM
+from offsetzero.consumers.reading.handed import AHEAD
 from offsetzero.consumers.record import OwnedPartition, Record
 from offsetzero.consumers.replaying.seam import over_the_seam
 from offsetzero.consumers.replaying.spans import Span
@@ -171,6 +172,7 @@ def reader_config(settings: Settings) -> dict[str, object]:
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 50,
+        **AHEAD,
     }
 
 
