@@ -20,7 +20,6 @@ _RESTART_DELAYS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that e
 _PORT_RACES = 3  # a free port may be taken between our look and the process's bind
 _WORK_SECONDS = 30.0  # after which a process counts as ready though it has no work assigned
 _PATIENCE_SECONDS = 2.0  # after which we say what is waited for
-_NICE = 15  # a thirtieth of the time of one that does not give way; eight of them have a quarter together
 _STEADY_SECONDS = 60.0  # after which its next end counts as the first
 _WAITS = "waits for its partitions; members of a run that was killed are missed after 10 s"
 _IDLE = "(no partition yet: other members have them; see `offsetzero groups list`)"
@@ -51,8 +50,8 @@ class Process:
         log: the file of its log lines.
         hold: descriptors that stay open until it is gone.
         report: told what becomes of it.
-        gives_way: to the others, when all of them want to compute: on one machine, what works a queue off must not be
-            why an upload is answered late.
+        nice: how much it gives way to the others, once it is ready, when all of them want to compute: on one machine,
+            what works a queue off must not be why an upload is answered late.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Process:
         log: Path,
         hold: Sequence[int],
         report: Report,
-        gives_way: bool = False,
+        nice: int = 0,
     ) -> None:
         self.name = name
         self.port = port
@@ -82,7 +81,7 @@ class Process:
         self._log = log
         self._hold = hold
         self._report = report
-        self._gives_way = gives_way
+        self._nice = nice
         self._child: Child | None = None
         self._started = 0.0
         self._ready = False
@@ -206,8 +205,8 @@ class Process:
 
     def _is_ready(self) -> None:
         self._ready = True
-        if self._gives_way:  # not before: on a busy machine it would not even start in time
-            priority.lower(self._running().pid, _NICE)
+        if self._nice:  # not before: on a busy machine it would not even start in time
+            priority.lower(self._running().pid, self._nice)
         self._report.step(self.name, "ready", self.url if self._works() else f"{self.url}   {_IDLE}")
 
     def _works(self) -> bool:
