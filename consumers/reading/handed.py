@@ -9,6 +9,8 @@ AHEAD = {
     # So long a partition rests once either is reached. In the client's own second the 10,000 are handed out, and there
     # is nothing for the rest of it: of 4.1 s for 200,000 small records of one partition 3.9 were spent waiting.
     "fetch.queue.backoff.ms": 50,
+    # One answer, of all partitions of a broker: its own 50 MiB are half a million small records behind one fetch.
+    "fetch.max.bytes": 8 * 1024 * 1024,
 }
 """How far a client that hands records to handlers fetches ahead."""
 _TURNED_OVER = 10 * QUEUED  # handed out, and whatever an answer of each broker brought at once is among it

@@ -78,7 +78,7 @@ def main() -> None:
     counts, starts, ends, cpu = zip(*found, strict=True)
     line = {
         "count": sum(counts),
-        "seconds": max(ends) - min(starts),
+        "seconds": max(ends) - min(start for start, count in zip(starts, counts, strict=True) if count),
         "cpu_seconds": sum(cpu),
         "problems": [f"{sum(counts):,} of {args.of:,} events read"] if sum(counts) != args.of else [],
     }
