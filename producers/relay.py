@@ -166,7 +166,7 @@ class Relay:
         claimed = self._clock.monotonic()
         self._note(connection, sender.send(rows, max(2 * (claimed - begun), self._waves.send_seconds)))
         ended = self._clock.monotonic()
-        rest = self._waves.turned(len(rows), ended - begun, ended)
+        rest = self._waves.turned(len(rows), claimed - begun, ended - claimed, ended)
         if rows:
             return rest
         return ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS

@@ -36,12 +36,16 @@ class Waves:
         """
         self._others_until = now + OTHERS_SECONDS
 
-    def turned(self, rows: int, seconds: float, now: float) -> float:
+    def turned(self, rows: int, claiming: float, sending: float, now: float) -> float:
         """Take note of a turn, and decide how many `rows` the next one has.
+
+        A claim takes its time however few rows it has, much of it where a transaction has been open for long: then a
+        wave takes twice that, or most of the time would go into claims, and more be written than is sent.
 
         Args:
             rows: that it has claimed.
-            seconds: that it took.
+            claiming: seconds that took.
+            sending: seconds that it took to send and mark them.
             now: monotonic seconds.
 
         Returns:
@@ -51,8 +55,10 @@ class Waves:
             self.rows, self.send_seconds = MOST, SEND_SECONDS
             return 0.0
         self.send_seconds = TURN_SECONDS
-        if rows >= self.rows // 2 and seconds > 0:  # else it says little of what a row takes
+        if rows < self.rows // 2:  # says little of what a row takes
+            return 0.0
+        if sending > 0:
             # Not more than twice or half of it at once: one turn may have waited for a processor.
-            fitting = int(rows * TURN_SECONDS / seconds)
+            fitting = int(rows * max(TURN_SECONDS - claiming, 2 * claiming) / sending)
             self.rows = min(max(fitting, self.rows // 2, LEAST), self.rows * 2, MOST)
-        return min(seconds, MOST_REST_SECONDS) if rows >= self.rows // 2 else 0.0
+        return min(claiming + sending, MOST_REST_SECONDS)
