@@ -12,6 +12,8 @@ SEND_SECONDS = 0.1
 """For which rows of keys that have several are sent one after the other, before others are looked for."""
 TURN_SECONDS = 0.02
 """For a claim, the broker's answers and the marks, while others write."""
+CLAIMS = 2
+"""Times of a claim that it may take to send and mark its rows, where that is longer."""
 MOST_REST_SECONDS = 0.1
 """After a turn, which takes long where there is much else to do."""
 OTHERS_SECONDS = 2.0
@@ -59,6 +61,6 @@ class Waves:
             return 0.0
         if sending > 0:
             # Not more than twice or half of it at once: one turn may have waited for a processor.
-            fitting = int(rows * max(TURN_SECONDS - claiming, 2 * claiming) / sending)
+            fitting = int(rows * max(TURN_SECONDS - claiming, CLAIMS * claiming) / sending)
             self.rows = min(max(fitting, self.rows // 2, LEAST), self.rows * 2, MOST)
         return min(claiming + sending, MOST_REST_SECONDS)

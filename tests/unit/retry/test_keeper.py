@@ -320,7 +320,7 @@ def test_a_process_that_was_frozen_gives_up_the_calls_whose_places_others_have(
             await asyncio.to_thread(wait_until, lambda: sum(task.done() for task in tasks) >= taken, what="losses")
             if taken < 2:  # else there is nothing left to ask about
                 await asyncio.to_thread(wait_until, lambda: store.asked > asked + 1, what="another turn")
-            assert len(store.known.permits) == 2
+            await asyncio.to_thread(wait_until, lambda: len(store.known.permits) == 2, what="places for two, no more")
             answer.set()
             return await asyncio.gather(*tasks, return_exceptions=True)
 
