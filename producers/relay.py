@@ -157,7 +157,7 @@ class Relay:
         sender.collect(answered := Sent())  # before the claim: the next rows of their keys may go
         self._note(connection, answered)
         if sender.is_full:
-            return ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS
+            return _idle(sender)
         begun = self._clock.monotonic()
         most = self._most(len(shards.mine))
         rows = claims.claim(connection, shards.mine, sender.waiting(), most, self._waves.rows)
@@ -167,9 +167,7 @@ class Relay:
         self._note(connection, sender.send(rows, max(2 * (claimed - begun), self._waves.send_seconds)))
         ended = self._clock.monotonic()
         rest = self._waves.turned(len(rows), claimed - begun, ended - claimed, ended)
-        if rows:
-            return rest
-        return ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS
+        return rest if rows else _idle(sender)
 
     def _most(self, shards: int) -> int:
         """Rows of one shard to claim: few when many shards have some, many when few do.
@@ -207,6 +205,11 @@ class Relay:
             metrics.OUTBOX_AGE.set(found.oldest)
         if now - self._pruned >= _PRUNE_SECONDS and not claims.prune(connection):
             self._pruned = now
+
+
+def _idle(sender: Sender) -> float:
+    """For how many seconds there is nothing to do, unless a row comes."""
+    return ANSWERS_SECONDS if sender.is_awaited else POLL_SECONDS
 
 
 def forget_notifications(connection: claims.Connection) -> bool:

@@ -1,5 +1,7 @@
 """What a client has fetched and not handed out yet: its queue is one, for all partitions."""
 
+from confluent_kafka import Consumer, Message
+
 QUEUED = 10_000
 """Records that a client fetches ahead (`queued.min.messages`): what comes now in another partition, as a retry does, is
 handed out behind them. Its own 100,000 are minutes where a handler takes milliseconds."""
@@ -22,9 +24,15 @@ class Handed:
     def __init__(self) -> None:
         self._count = 0
 
-    def add(self, records: int) -> None:
-        """The client has handed out so many; 0 when it had none."""
-        self._count += records or _TURNED_OVER
+    def fetch(self, consumer: Consumer, count: int, timeout: float) -> list[Message]:
+        """What a client has to hand out, at most `count`; nothing when it has had none for `timeout` seconds."""
+        # consume() waits for a full batch or the whole timeout: so one poll, then what is there already.
+        if (first := consumer.poll(timeout)) is None:
+            self._count += _TURNED_OVER
+            return []
+        found = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
+        self._count += len(found)
+        return found
 
     @property
     def turnovers(self) -> int:

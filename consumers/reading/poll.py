@@ -248,17 +248,11 @@ class PollLoop:
         log.info("joining", group=self._group, protocol=self._protocol)
 
     def _fetch(self, count: int, timeout: float) -> list[Message]:
-        # consume() waits for a full batch or the whole timeout: so one poll, then what is there already.
         begun = self._clock.monotonic()
-        first = self._consumer.poll(timeout)
-        if first is None:
-            self._handed.add(0)
-            if self._yielding is not None:
-                now = self._clock.monotonic()
-                self._yielding.waited(now - begun - timeout, now)
-            return []
-        found = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
-        self._handed.add(len(found))
+        found = self._handed.fetch(self._consumer, count, timeout)
+        if not found and self._yielding is not None:
+            now = self._clock.monotonic()
+            self._yielding.waited(now - begun - timeout, now)
         return found
 
     def _let_backfill_begin(self) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from offsetzero.clock import Clock
 from offsetzero.consumers.reading.handed import Handed
@@ -132,7 +132,8 @@ class SpanLoop:
         limit = Room(self._limits.max_in_flight, self._limits.max_in_flight_bytes)
         room = self._dispatcher.wait_for_room(limit, 1, POLL_SECONDS)
         if room:
-            self._accept(self._fetch(min(BATCH, room), POLL_SECONDS if due is None else min(POLL_SECONDS, due)))
+            timeout = POLL_SECONDS if due is None else min(POLL_SECONDS, due)
+            self._accept(self._handed.fetch(self._consumer, min(BATCH, room), timeout))
 
     def rest(self, stays: frozenset[OwnedPartition]) -> None:
         """Fetch nothing of these until they are not among them any more."""
@@ -189,15 +190,6 @@ class SpanLoop:
         self._dispatcher.wait_idle(POLL_SECONDS)
         if not self._dispatcher.in_flight and not self._dispatcher.is_parking:
             self._ended()
-
-    def _fetch(self, count: int, timeout: float) -> list[Message]:
-        first = self._consumer.poll(timeout)
-        if first is None:
-            self._handed.add(0)
-            return []
-        found = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
-        self._handed.add(len(found))
-        return found
 
     def _accept(self, messages: Sequence[Any]) -> None:
         records: list[Record] = []

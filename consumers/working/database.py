@@ -107,8 +107,9 @@ class DatabaseEffects:
             if not is_away(error):
                 raise
         else:
-            record.cleared = survived
-            if survived or not record.marked:  # else its count is there still, until it has an outcome
+            if survived:
+                record.clear()
+            elif not record.marked:  # else its count is there still, until it has an outcome
                 record.marked = None
 
     def _mark(self, call: Call) -> bool:
