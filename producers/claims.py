@@ -3,10 +3,15 @@
 Rows are claimed by "not published yet", never by a cursor: numbers and ids are taken before their transactions commit,
 so a cursor skips rows (watermill#311, kamu-cli#1398), and one of transaction ids stalls behind the longest transaction,
 or skips everything after a restore (watermill#576). Nobody else claims the rows of a relay's shards (`shards`).
+
+What is published stays in the index of what waits for as long as any transaction of the server is open that began
+before: a claim from the beginning goes past all of it, a second for each million. So a claim takes note of the first
+row that waits in each shard, and the next one begins there, or at what has come before it meanwhile: the rows of
+transactions that had not ended by then, which each row names (`xid`). See `Seen`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
@@ -22,16 +27,38 @@ BATCH_BYTES = 64 * 1024 * 1024
 NEWEST = 4
 """Rows of a shard that are claimed from its end while it has more than its part: of a claim of `MOST`, else fewer."""
 _PRUNE_ROWS = 1_000
+_NOTHING = 2**63 - 1  # above all numbers: nothing waits in the shard
 
 _COLUMNS = (
     "found.id, found.aggregateid, found.type, found.topic, found.payload, found.headers, found.created_at, found.shard"
 )
+# The first row that waits in each shard, by this statement's own snapshot. Before what an earlier one has found there
+# is only what had not ended for it, and has by now.
+_FIRSTS = """
+WITH come AS MATERIALIZED (
+    SELECT one.shard, min(one.number) AS number FROM (
+        SELECT o.shard, o.number FROM outbox o
+        WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.xid >= pg_snapshot_xmax(%(snapshot)s::pg_snapshot)
+        UNION ALL
+        SELECT o.shard, o.number FROM outbox o
+        WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.xid IS NOT NULL AND o.xid = ANY (ARRAY(
+            SELECT open.xid FROM pg_snapshot_xip(%(snapshot)s::pg_snapshot) AS open (xid)
+            WHERE pg_visible_in_snapshot(open.xid, pg_current_snapshot())))
+    ) AS one GROUP BY one.shard
+), mine AS MATERIALIZED (
+    SELECT given.shard, (
+        SELECT o.number FROM outbox o WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = given.shard
+            AND o.number >= least(given.first, (SELECT come.number FROM come WHERE come.shard = given.shard))
+        ORDER BY o.number LIMIT 1) AS first
+    FROM unnest(%(shards)s::smallint[], %(firsts)s::bigint[]) AS given (shard, first)
+)
+"""
 # The keys of parked rows, and those that were refused lately, wait.
 _OF_A_SHARD = """
     SELECT o.*, sum(coalesce(octet_length(o.payload), 0)) OVER (ORDER BY o.number {order} ROWS UNBOUNDED PRECEDING)
         - coalesce(octet_length(o.payload), 0) AS bytes_before, row_number() OVER (ORDER BY o.number {order}) AS rank
     FROM outbox o
-    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = mine.shard
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = mine.shard AND o.number >= mine.first
         AND NOT coalesce(o.aggregateid, o.id::text) = ANY (%(blocked)s)
         AND coalesce(o.aggregateid, o.id::text) NOT IN (
             SELECT coalesce(p.aggregateid, p.id::text) FROM outbox p
@@ -39,20 +66,22 @@ _OF_A_SHARD = """
     ORDER BY o.number {order} LIMIT %(rows)s
 """
 # A shard gives its first rows, all of them as many when there are too many: nothing of a key is left out before
-# something of it.
+# something of it. Each gives one row at least, without an id when nothing waits: where the next claim begins.
 _CLAIM = f"""
-SELECT {_COLUMNS}
-FROM unnest(%(shards)s::smallint[]) AS mine (shard) CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="")}) AS found
-WHERE found.bytes_before <= %(bytes)s
-ORDER BY found.rank, found.number LIMIT %(most)s
+{_FIRSTS}
+SELECT {_COLUMNS}, mine.shard, mine.first, CASE WHEN coalesce(found.rank, 1) = 1 THEN pg_current_snapshot()::text END
+FROM mine LEFT JOIN LATERAL ({_OF_A_SHARD.format(order="")}) AS found ON found.bytes_before <= %(bytes)s
+ORDER BY found.rank NULLS FIRST, found.number LIMIT %(most)s + cardinality(%(shards)s::smallint[])
 """  # noqa: S608
 # A shard gives its last rows, those that are the first of their keys.
 _CLAIM_NEWEST = f"""
+{_FIRSTS}
 SELECT {_COLUMNS}
-FROM unnest(%(shards)s::smallint[]) AS mine (shard) CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="DESC")}) AS found
+FROM mine CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="DESC")}) AS found
 WHERE found.bytes_before <= %(bytes)s AND found.number = coalesce((
     SELECT one.number FROM outbox one
     WHERE one.published_at IS NULL AND one.parked_at IS NULL AND one.aggregateid = found.aggregateid
+        AND one.number >= mine.first
     ORDER BY one.number LIMIT 1), found.number)
 ORDER BY found.rank
 """  # noqa: S608
@@ -65,11 +94,14 @@ WHERE id = %s AND published_at IS NULL
 # parts, for each of which there is an index that has nothing of what is published.
 _MEASURE = """
 SELECT waiting.rows + parked.rows, parked.rows, waiting.oldest FROM (
-    SELECT count(*) AS rows, coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
-        WHERE coalesce(aggregateid, id::text) NOT IN (
+    SELECT count(*) AS rows, coalesce(extract(epoch FROM clock_timestamp() - min(one.created_at) FILTER (
+        WHERE coalesce(one.aggregateid, one.id::text) NOT IN (
             SELECT coalesce(p.aggregateid, p.id::text) FROM outbox p
             WHERE p.error IS NOT NULL AND p.published_at IS NULL AND p.parked_at IS NOT NULL))), 0)::float8 AS oldest
-    FROM outbox WHERE published_at IS NULL AND parked_at IS NULL AND shard = ANY (%(shards)s)
+    FROM unnest(%(shards)s::smallint[], %(firsts)s::bigint[]) AS mine (shard, first) CROSS JOIN LATERAL (
+        SELECT o.id, o.aggregateid, o.created_at FROM outbox o
+        WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = mine.shard AND o.number >= mine.first
+        OFFSET 0) AS one
 ) AS waiting, (
     SELECT count(*) AS rows FROM outbox
     WHERE error IS NOT NULL AND published_at IS NULL AND parked_at IS NOT NULL AND shard = ANY (%(shards)s)
@@ -82,6 +114,28 @@ DELETE FROM outbox WHERE id IN (
 """
 
 
+class Seen(NamedTuple):
+    """Where the rows that wait began in each shard, and for which snapshot of the database.
+
+    Before these nothing waits but what that snapshot did not see: rows of transactions that were open then, or have
+    begun since. Their ids, which the rows have, say so exactly, whatever numbers the rows have got and when; so
+    nothing of a key is seen before what precedes it. It is the memory of one session, which ends with its server: ids
+    of transactions mean nothing in another one, such as one that a dump was restored to.
+    """
+
+    snapshot: str | None = None
+    """As `pg_snapshot` is written: "xmin:xmax:open,…"."""
+    firsts: Mapping[int, int] = {}
+    """Numbers of rows by shard; one that is not named is looked at from the beginning."""
+
+
+class Claimed(NamedTuple):
+    """Rows, and what has been seen now."""
+
+    rows: list[Row]
+    seen: Seen
+
+
 class Measured(NamedTuple):
     """What is not published: rows, those of them that are parked, and the age of the oldest that can go on, seconds."""
 
@@ -91,8 +145,8 @@ class Measured(NamedTuple):
 
 
 def claim(
-    connection: Connection, shards: Sequence[int], blocked: Sequence[str], most: int, in_all: int = MOST
-) -> list[Row]:
+    connection: Connection, seen: Seen, shards: Sequence[int], blocked: Sequence[str], most: int, in_all: int = MOST
+) -> Claimed:
     """The first rows that wait in some shards, in their order.
 
     When there are more, the newest that wait in each come before them, of keys of which nothing older waits: whoever
@@ -100,6 +154,7 @@ def claim(
 
     Args:
         connection: of the relay that has these shards.
+        seen: by its last claim; what it has marked and refused since then is committed.
         shards: which.
         blocked: keys whose rows are left out.
         most: rows of one shard.
@@ -107,13 +162,29 @@ def claim(
     """
     size = BATCH_BYTES // max(len(shards), 1)
     given = {"shards": list(shards), "blocked": list(blocked), "rows": most, "bytes": size, "most": in_all}
-    rows = [Row(*columns) for columns in connection.execute(_CLAIM, given, binary=True)]
+    rows, seen = _claim_first(connection, given | _since(seen, shards))
     if not _has_more(rows, most, size, in_all):
-        return rows
+        return Claimed(rows, seen)
     given |= {"rows": max(1, NEWEST * in_all // MOST), "bytes": size // 4}
     first = {row.id for row in rows}
-    newest = [Row(*columns) for columns in connection.execute(_CLAIM_NEWEST, given, binary=True)]
-    return [*(row for row in newest if row.id not in first), *rows]
+    newest = [Row(*one) for one in connection.execute(_CLAIM_NEWEST, given | _since(seen, shards), binary=True)]
+    return Claimed([*(row for row in newest if row.id not in first), *rows], seen)
+
+
+def _since(seen: Seen, shards: Sequence[int]) -> dict[str, Any]:
+    return {"snapshot": seen.snapshot, "firsts": [seen.firsts.get(shard, 0) for shard in shards]}
+
+
+def _claim_first(connection: Connection, given: Mapping[str, Any]) -> Claimed:
+    rows: list[Row] = []
+    firsts: dict[int, int] = {}
+    snapshot = None
+    for *columns, shard, first, now in connection.execute(_CLAIM, given, binary=True):
+        firsts[shard] = _NOTHING if first is None else first
+        snapshot = now or snapshot
+        if columns[0] is not None:
+            rows.append(Row(*columns))
+    return Claimed(rows[: given["most"]], Seen(snapshot, firsts))
 
 
 def _has_more(rows: Sequence[Row], most: int, size: int, in_all: int) -> bool:
@@ -135,9 +206,10 @@ def refuse(connection: Connection, row: Row, error: str, *, park: bool) -> None:
     connection.execute(_REFUSE, (storable(error), park, row.id))
 
 
-def measure(connection: Connection, shards: Sequence[int]) -> Measured:
-    """How many rows of some shards wait, and for how long."""
-    return Measured(*(connection.execute(_MEASURE, {"shards": list(shards)}).fetchone() or (0, 0, 0.0)))
+def measure(connection: Connection, seen: Seen, shards: Sequence[int]) -> Measured:
+    """How many rows of some shards wait, and for how long, as of the last claim's first ones."""
+    given = {"shards": list(shards), **_since(seen, shards)}
+    return Measured(*(connection.execute(_MEASURE, given).fetchone() or (0, 0, 0.0)))
 
 
 def prune(connection: Connection) -> bool:

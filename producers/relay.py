@@ -39,6 +39,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.2, 5.0
 _MEASURE_SECONDS = 5.0
 _SILENT_SECONDS = 90.0  # without a turn: longer than the schemas and a batch may take, one after the other
 _PRUNE_SECONDS = 60.0
+_LOOK_BACK_SECONDS = 60.0  # after which a claim begins at the beginning: for rows with an `xid` that is not theirs
 _SESSION = """
 SET enable_seqscan = off; SET enable_bitmapscan = off;
 SET synchronous_commit = off;
@@ -70,6 +71,8 @@ class Relay:
         self._pause = _FIRST_PAUSE
         self._measured = self._pruned = self._balanced = float("-inf")
         self._giving = 1
+        self._seen = claims.Seen()
+        self._looked_back = float("-inf")
         self._waves = Waves()
         self._turns = Turns("relay", clock, _SILENT_SECONDS)
 
@@ -128,7 +131,7 @@ class Relay:
                 return
         connection.execute(_SESSION)
         connection.execute(f"LISTEN {CHANNEL}")
-        self._balanced = float("-inf")
+        self._balanced = self._looked_back = float("-inf")
         with LogProducer(self._settings, delivery_timeout=_DELIVERY_SECONDS, linger=_LINGER) as producer:
             names = Names(self._settings.kafka.namespace)
             schemas = SchemaPublisher(producer, names, timeout=_DELIVERY_SECONDS)
@@ -160,7 +163,10 @@ class Relay:
             return _idle(sender)
         begun = self._clock.monotonic()
         most = self._most(len(shards.mine))
-        rows = claims.claim(connection, shards.mine, sender.waiting(), most, self._waves.rows)
+        if begun - self._looked_back >= _LOOK_BACK_SECONDS:
+            self._looked_back = begun
+            self._seen = claims.Seen()
+        rows, self._seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, self._waves.rows)
         self._pause = _FIRST_PAUSE  # it serves again
         self._giving = len({row.shard for row in rows})
         claimed = self._clock.monotonic()
@@ -199,7 +205,7 @@ class Relay:
         now = self._clock.monotonic()
         if now - self._measured >= _MEASURE_SECONDS:
             self._measured = now
-            found = claims.measure(connection, shards.mine)
+            found = claims.measure(connection, self._seen, shards.mine)
             metrics.OUTBOX_DEPTH.set(found.depth)
             metrics.OUTBOX_PARKED.set(found.parked)
             metrics.OUTBOX_AGE.set(found.oldest)

@@ -23,6 +23,12 @@ def make(connection: psycopg.Connection, name: str, columns: str) -> bool:
     return True
 
 
+def drop(connection: psycopg.Connection, name: str) -> None:
+    """Let go of an index beside those who write to its table; nothing when there is none of that name."""
+    if connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() == (True,):  # it waits for all
+        connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
+
+
 def make_at_once(connection: psycopg.Connection, name: str, columns: str) -> bool:
     """The same while those who write to the table wait, in half the time: it is for one that nobody reads yet.
 

@@ -40,8 +40,13 @@ INDEXES = {
     "ix_runs_in_flight": "runs (tenant_id) WHERE finished_at IS NULL AND lane = 'normal'",
     "ix_outbox_waiting_by_key": "outbox (aggregateid, number)"
     " WHERE published_at IS NULL AND parked_at IS NULL AND aggregateid IS NOT NULL",
+    "ix_outbox_waiting_by_shard": "outbox (shard, number)"
+    " WHERE published_at IS NULL AND parked_at IS NULL AND shard IS NOT NULL",
+    "ix_outbox_come": "outbox (xid) WHERE published_at IS NULL AND parked_at IS NULL AND xid IS NOT NULL",
 }
 """Indexes of tables that are large and written to all the time: made beside the writers, after the migrations."""
+REPLACED = ("ix_outbox_waiting",)
+"""Indexes that others of these stand in for: they go once these are there."""
 
 log = logs.get(__name__)
 
@@ -74,6 +79,8 @@ def upgrade(database_url: str) -> None:
             _migrate(database_url)
             for name, columns in INDEXES.items():
                 indexes.make(connection, name, columns)
+            for name in REPLACED:
+                indexes.drop(connection, name)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import UserDefinedType
 
 metadata = MetaData(
     naming_convention={
@@ -43,6 +44,16 @@ metadata = MetaData(
 
 _NOW = text("now()")
 _Time = DateTime(timezone=True)
+
+
+class TransactionId(UserDefinedType[str]):
+    """PostgreSQL's `xid8`: of 64 bits, none of which comes twice in a server's life."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        return "xid8"
+
 
 # Keys of services that call the API. Only a SHA-256 of a key is stored: it cannot be shown again.
 api_keys = Table(
@@ -193,23 +204,18 @@ outbox = Table(
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     Column("error", Text),
     Column("parked_at", _Time),
+    Column("xid", TransactionId, server_default=text("pg_current_xact_id()")),
 )
-Index(
-    "ix_outbox_waiting",
-    outbox.c.shard,
-    outbox.c.number,
-    postgresql_where=and_(outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None)),
-)
-# Whether a row is the first of its key. The last condition keeps it from being taken for a claim, which is by shard:
-# where the table's size is not known, it looks as good for that, and is read from end to end for each of 32 shards.
-Index(
-    "ix_outbox_waiting_by_key",
-    outbox.c.aggregateid,
-    outbox.c.number,
-    postgresql_where=and_(
-        outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None), outbox.c.aggregateid.is_not(None)
-    ),
-)
+# Each is for one question about what waits: in its order by shard, the first of a key, and what a transaction has
+# written. So each has a condition that only this question has: where little is known of the table, one that is small
+# looks as good for the others, and would be read from end to end, with all that is published and not cleared away.
+_waits = outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None)
+for _name, _columns in {
+    "ix_outbox_waiting_by_shard": (outbox.c.shard, outbox.c.number),
+    "ix_outbox_waiting_by_key": (outbox.c.aggregateid, outbox.c.number),
+    "ix_outbox_come": (outbox.c.xid,),
+}.items():
+    Index(_name, *_columns, postgresql_where=and_(*_waits, _columns[0].is_not(None)))
 Index(
     "ix_outbox_troubled",
     outbox.c.aggregateid,

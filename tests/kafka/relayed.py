@@ -28,6 +28,13 @@ from support import at_work, wait_until
 
 WRITERS = 16
 KEYS = 300
+BACKLOG = """
+INSERT INTO outbox (aggregatetype, aggregateid, type, topic, headers)
+SELECT 'document', gen_random_uuid()::text, 'document.deleted', 'documents.bulk', jsonb_build_object(
+    'ce_specversion', '1.0', 'ce_id', gen_random_uuid(), 'ce_type', 'document.deleted', 'ce_source', '/t')
+FROM generate_series(1, %s)
+"""
+"""As many rows of backfill as are asked for, each of its own key."""
 
 
 Kill = tuple[float, float]

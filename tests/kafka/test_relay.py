@@ -16,14 +16,14 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
-from kafka.relayed import relaying
+from kafka.relayed import BACKLOG, relaying
 from pydantic import SecretStr
 
 from offsetzero import metrics
 from offsetzero.errors import ConfigurationError
 from offsetzero.producers import batches, claims, outbox, relay, shards, waves
+from offsetzero.producers.claims import Claimed
 from offsetzero.producers.relay import Relay
-from offsetzero.producers.rows import Row
 from offsetzero.producers.waves import LEAST, MOST
 from offsetzero.schemas import cloudevents
 from offsetzero.schemas.codec import Codec
@@ -197,59 +197,11 @@ def test_a_row_that_commits_after_later_ids_is_not_skipped(
         assert {message.key() for message in read("documents", 2)} == {fast.key.encode(), slow.key.encode()}
 
 
-_BACKLOG = """
-INSERT INTO outbox (aggregatetype, aggregateid, type, topic, headers)
-SELECT 'document', gen_random_uuid()::text, 'document.deleted', 'documents.bulk', jsonb_build_object(
-    'ce_specversion', '1.0', 'ce_id', gen_random_uuid(), 'ce_type', 'document.deleted', 'ce_source', '/t')
-FROM generate_series(1, %s)
-"""
-
-
-def test_a_new_row_is_claimed_before_the_backlog_of_others_but_not_before_its_own_key(
-    connection: psycopg.Connection,
-) -> None:
-    connection.execute(_BACKLOG, (4 * MOST,))
-    old, quiet = uuid4(), _deleted()
-    for event in (_deleted(old), _deleted(old), quiet):
-        outbox.add(connection, event)
-    connection.execute(_BACKLOG, (1,))
-    for most in (MOST // store.SHARDS, MOST):  # as in a backlog, and as after a time with little to do
-        rows = claims.claim(connection, range(store.SHARDS), [], most)
-        keys = [row.key for row in rows]
-        assert len(rows) <= MOST + claims.NEWEST * store.SHARDS
-        assert len({row.id for row in rows}) == len(rows)
-        assert keys.index(quiet.key) < claims.NEWEST * store.SHARDS
-        assert keys.count(str(old)) == 1  # its first row, which nothing of its key precedes
-        first, second = connection.execute(
-            "SELECT id FROM outbox WHERE aggregateid = %s ORDER BY number", (str(old),)
-        ).fetchall()
-        assert first[0] in {row.id for row in rows}
-        assert second[0] not in {row.id for row in rows}
-    few = claims.claim(connection, range(store.SHARDS), [], 2, in_all=LEAST)  # as while others write, too
-    assert [row.key for row in few].index(quiet.key) < store.SHARDS
-    assert len(few) <= LEAST + store.SHARDS
-    refused = claims.claim(connection, range(store.SHARDS), [quiet.key], most)
-    assert quiet.key not in [row.key for row in refused]
-
-
-def test_a_claim_goes_along_the_order_of_its_shards(connection: psycopg.Connection) -> None:
-    """Whatever is known of the table: it is analyzed while it is empty, and full a moment later."""
-    connection.execute("VACUUM ANALYZE outbox")
-    connection.execute(_BACKLOG, (2_000,))
-    given = {"shards": list(range(store.SHARDS)), "blocked": ["k"], "rows": 4, "bytes": 1_000_000, "most": 1_000}
-    with connection.transaction():
-        connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
-        for statement in (claims._CLAIM, claims._CLAIM_NEWEST):
-            plan = [row[0] for row in connection.execute(f"EXPLAIN {statement}".encode(), given)]
-            assert [line for line in plan if "ix_outbox_waiting on outbox o" in line], plan
-            assert len([line for line in plan if "Sort Key" in line]) == 1, plan  # of what the shards give
-
-
 def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_another(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
     most = MOST + claims.NEWEST * store.SHARDS
-    connection.execute(_BACKLOG, (count := 6 * most,))
+    connection.execute(BACKLOG, (count := 6 * most,))
     outbox.add(connection, quiet := _deleted())
     with relaying(settings):
         (first,) = read("documents", 1)
@@ -267,10 +219,10 @@ def test_a_backlog_goes_in_small_waves_while_others_write_and_in_large_ones_when
     sizes: list[int] = []
     claim = claims.claim
 
-    def noted(*args: Any) -> list[Row]:
-        rows = claim(*args)
-        sizes.append(len(rows))
-        return rows
+    def noted(*args: Any) -> Claimed:
+        claimed = claim(*args)
+        sizes.append(len(claimed.rows))
+        return claimed
 
     monkeypatch.setattr(claims, "claim", noted)
     smallest = LEAST + store.SHARDS
@@ -279,12 +231,12 @@ def test_a_backlog_goes_in_small_waves_while_others_write_and_in_large_ones_when
         run(connection, outbox.record(_deleted()))
         return any(1 < size <= smallest for size in sizes)
 
-    connection.execute(_BACKLOG, (6 * MOST,))
+    connection.execute(BACKLOG, (6 * MOST,))
     with relaying(settings):
         wait_until(writes, what="small waves while somebody writes")
         monkeypatch.setattr(waves, "OTHERS_SECONDS", 0.0)
         run(connection, outbox.record(_deleted()))
-        connection.execute(_BACKLOG, (6 * MOST,))  # the first may have been sent
+        connection.execute(BACKLOG, (6 * MOST,))  # the first may have been sent
         sizes.clear()
         wait_until(lambda: any(size > MOST // 2 for size in sizes), what="a large one when nobody does")
 
