@@ -83,8 +83,8 @@ class Sight:
 
     Attributes:
         seen: how many records were behind the positions at which times, from the last look before the first of them.
-        held: once a second, after how many of them: the resident memory (MiB) of the largest member, and the CPU time
-            (seconds) that members and PostgreSQL have used so far.
+        held: once a second, and at the last of them, after how many: the resident memory (MiB) of the largest member,
+            and the CPU time (seconds) that members and PostgreSQL have used so far.
         cpu: of the members, from the first look to the last.
         server: of PostgreSQL.
         index: seconds behind the last record, for the indexes that come then.
@@ -115,7 +115,7 @@ def watch(
             cpu, server = cpu_seconds(members), server_seconds(connection)
         elif done > sight.seen[-1][1]:
             sight.seen.append((now, done))
-        if now >= next_held and done:
+        if done and (now >= next_held or done >= of):
             used = cpu_seconds(members) - cpu + server_seconds(connection) - server
             sight.held.append((done, max(resident(member) for member in members), used))
             next_held = now + 1.0

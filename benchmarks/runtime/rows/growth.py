@@ -31,8 +31,6 @@ def found(result: dict[str, Any], count: int) -> dict[str, Any]:
     reached = [(done, at) for at, done in result.get("reached", [])]
     held = [(done, mib) for done, mib, _ in result.get("held", [])]
     used = [(0, 0.0), *((done, cpu) for done, _, cpu in result.get("held", []))]
-    if "cpu_seconds" in result:
-        used.append((result["count"], result["cpu_seconds"] + result["server_seconds"]))
     sizes = [size for size in (LEAST * 10**power for power in range(9)) if size < count] + [count]
     tenths = [(count * tenth // 10, count * (tenth + 1) // 10) for tenth in range(10)]
     mib = [[mib for done, mib in held if begin <= min(done, count - 1) < end] for begin, end in tenths]
@@ -41,6 +39,7 @@ def found(result: dict[str, Any], count: int) -> dict[str, Any]:
         "count": count,
         "rate": rate(result) if "seconds" in result else None,
         "seconds": [[size, when(reached, size)] for size in sizes],
+        "index": result.get("index_seconds"),
         "tenths": [median(found) if found else None for found in mib],
         "rates": [one_in(pace(reached, begin, end)) for begin, end in tenths],
         "cpu": [per_event(used, begin, end) for begin, end in tenths],
@@ -84,8 +83,10 @@ def show(found: dict[str, Any]) -> str:
         ["CPU us", *(cell(one, ",.1f") for one in found["cpu"])],
         ["MiB", *(cell(one, ",.0f") for one in found["tenths"])],
     ]
+    index = cell(found["index"], ",.1f")
     text = (
-        f"{times}: {cell(found['rate'], ',.0f')} a second; problems: {'; '.join(found['problems']) or 'none'}.\n\n"
+        f"{times}; {index} s more for the indexes that are made then: {cell(found['rate'], ',.0f')} a second in all; "
+        f"problems: {'; '.join(found['problems']) or 'none'}.\n\n"
         f"{_linear(found)}\n{_flat(found)}\n\n"
         "By tenths: the rate; the CPU time of an event, of members and PostgreSQL; the resident memory of the larger "
         "member (median)."
