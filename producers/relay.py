@@ -162,11 +162,14 @@ class Relay:
         if sender.is_full:
             return _idle(sender)
         begun = self._clock.monotonic()
-        most = self._most(len(shards.mine))
+        in_all = self._waves.begin(begun)
+        # Few of a shard when many shards have some, many when few do. Not as many as a claim has in all while there are
+        # others, in which much may be by now.
+        most = max(1, in_all // max(self._giving, len(shards.mine) // 4, 1))
         if begun - self._looked_back >= _LOOK_BACK_SECONDS:
             self._looked_back = begun
             self._seen = claims.Seen()
-        rows, self._seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, self._waves.rows)
+        rows, self._seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, in_all)
         self._pause = _FIRST_PAUSE  # it serves again
         self._giving = len({row.shard for row in rows})
         claimed = self._clock.monotonic()
@@ -174,13 +177,6 @@ class Relay:
         ended = self._clock.monotonic()
         rest = self._waves.turned(len(rows), claimed - begun, ended - claimed, ended)
         return rest if rows else _idle(sender)
-
-    def _most(self, shards: int) -> int:
-        """Rows of one shard to claim: few when many shards have some, many when few do.
-
-        Not as many as a claim has in all while there are others, in which much may be by now.
-        """
-        return max(1, self._waves.rows // max(self._giving, shards // 4, 1))
 
     def _note(self, connection: claims.Connection, sent: Sent) -> None:
         claims.mark(connection, sent.published)

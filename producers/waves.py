@@ -8,13 +8,17 @@ MOST = 1_000
 """Rows of one claim, of all shards together."""
 LEAST = 64
 """Of one claim, two rows of each shard: fewer cost hardly less."""
+FIRST = 2 * LEAST
+"""Of one claim, when others have begun to write: how many take how long is not known yet."""
 SEND_SECONDS = 0.1
 """For which rows of keys that have several are sent one after the other, before others are looked for."""
 TURN_SECONDS = 0.02
 """For a claim, the broker's answers and the marks, while others write."""
 CLAIMS = 2
 """Times of a claim that it may take to send and mark its rows, where that is longer."""
-MOST_REST_SECONDS = 0.1
+RESTS = 3
+"""Times of a turn that a rest takes after it, while others write: a backlog has a quarter of the relay's time then."""
+MOST_REST_SECONDS = 0.5
 """After a turn, which takes long where there is much else to do."""
 OTHERS_SECONDS = 2.0
 """After which somebody who has written is not expected to write again."""
@@ -24,11 +28,11 @@ class Waves:
     """Belongs to the relay's thread."""
 
     def __init__(self) -> None:
-        self.rows = MOST
-        """Of the next claim."""
         self.send_seconds = SEND_SECONDS
         """For which rows of the same keys are sent one after the other."""
-        self._others_until = float("-inf")
+        self._rows = MOST
+        self._is_short = False
+        self._others_until = self._rest_until = float("-inf")
 
     def heard(self, now: float) -> None:
         """Somebody has written rows.
@@ -36,13 +40,20 @@ class Waves:
         Args:
             now: monotonic seconds.
         """
+        if now >= self._others_until:
+            self._rows = FIRST
         self._others_until = now + OTHERS_SECONDS
 
-    def turned(self, rows: int, claiming: float, sending: float, now: float) -> float:
-        """Take note of a turn, and decide how many `rows` the next one has.
+    def begin(self, now: float) -> int:
+        """Rows of the claim of a turn that begins: few in a rest, in which only what has come is looked for."""
+        self._is_short = now < self._rest_until
+        return LEAST if self._is_short else self._rows
 
-        A claim takes its time however few rows it has, much of it where a transaction has been open for long: then a
-        wave takes twice that, or most of the time would go into claims, and more be written than is sent.
+    def turned(self, rows: int, claiming: float, sending: float, now: float) -> float:
+        """Take note of a turn, and decide how many rows the next one has.
+
+        A claim takes its time however few rows it has: where that is long a wave takes twice that, or most of the time
+        would go into claims, and more be written than is sent.
 
         Args:
             rows: that it has claimed.
@@ -51,16 +62,21 @@ class Waves:
             now: monotonic seconds.
 
         Returns:
-            For how many seconds to rest, unless somebody writes: as long as the turn took, when others write, too.
+            For how many seconds to rest, unless somebody writes: some times of what the turn took, when others do. What
+            somebody writes meanwhile has a turn, and then the rest goes on.
         """
         if now >= self._others_until:
-            self.rows, self.send_seconds = MOST, SEND_SECONDS
+            self._rows, self.send_seconds = MOST, SEND_SECONDS
             return 0.0
         self.send_seconds = TURN_SECONDS
-        if rows < self.rows // 2:  # says little of what a row takes
+        if self._is_short:
+            return max(self._rest_until - now, 0.0)
+        if rows < self._rows // 2:  # says little of what a row takes
             return 0.0
         if sending > 0:
             # Not more than twice or half of it at once: one turn may have waited for a processor.
             fitting = int(rows * max(TURN_SECONDS - claiming, CLAIMS * claiming) / sending)
-            self.rows = min(max(fitting, self.rows // 2, LEAST), self.rows * 2, MOST)
-        return min(claiming + sending, MOST_REST_SECONDS)
+            self._rows = min(max(fitting, self._rows // 2, LEAST), self._rows * 2, MOST)
+        rest = min(RESTS * (claiming + sending), MOST_REST_SECONDS)
+        self._rest_until = now + rest
+        return rest

@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from backlog import TENANT, queue
 from confluent_kafka import Consumer, TopicPartition
@@ -29,6 +29,7 @@ BUSY_PER_SECOND = 10.0
 MOST_TAKEN = 0.3
 """Processors that other programs may have, for the figures to say something of the queue."""
 TOPIC = "documents"
+_in_time: list[str] = []
 _STARTS = (
     "SELECT r.id::text, extract(epoch FROM r.created_at)::float8, extract(epoch FROM s.started_at)::float8, "
     "extract(epoch FROM r.finished_at)::float8 "
@@ -84,7 +85,7 @@ def published(up: Running) -> Mapping[str, float]:
 def shown(up: Running, tenant: str) -> float:
     """Print what a tenant has waited; returns the p95 to start, seconds."""
     sent = published(up)
-    rows = up.rows(_STARTS, tenant)
+    rows = sorted(up.rows(_STARTS, tenant), key=lambda row: row[1])
     parts = (
         [sent[run] - created for run, created, _, _ in rows],
         [started - sent[run] for run, _, started, _ in rows],
@@ -93,7 +94,14 @@ def shown(up: Running, tenant: str) -> float:
     )
     of = [" ".join(f"{1000 * quantile(times, share):.0f}" for share in (0.5, 0.95, 0.99)) for times in parts]
     print(f"| {tenant} | {len(rows)} | {' | '.join(of)} |", flush=True)
+    by_part = [" ".join(f"{1000 * quantile(part, 0.95):.0f}" for part in _parts(times)) for times in parts[:2]]
+    _in_time.append(f"{tenant}, p95 of ten parts of the time: to published {by_part[0]}; to begun {by_part[1]}")
     return quantile(starts, 0.95)
+
+
+def _parts(times: Sequence[float]) -> list[Sequence[float]]:
+    each = max(1, len(times) // 10)
+    return [times[begin : begin + each] for begin in range(0, len(times), each)][:10]
 
 
 def told(name: str, before: Spent, after: Spent) -> float:
@@ -129,7 +137,7 @@ def main() -> int:
         after_busy, seconds, left = spent(up.pid), time.perf_counter() - begun, _left(up)
         with_others = shown(up, "beside")
         lanes = dict(up.rows("SELECT lane, count(*) FROM runs WHERE tenant_id = %s GROUP BY lane", TENANT))
-    print()
+    print("", *_in_time, sep="\n")
     taken = max(told("alone", before, after), told("beside", before_busy, after_busy))
     print(
         f"the busy tenant: {options.documents} queued in {queued:.0f} s, then {len(answers)} sent in {seconds:.0f} s, "

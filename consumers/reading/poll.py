@@ -296,8 +296,10 @@ class PollLoop:
                 stay.due = max(stay.due, tiers.due(read_mark(dict(headers), stay.partition), record.timestamp_ms))
                 self._dispatcher.add_later(record, stay.due)
         if now:
-            if self._yielding is not None and not all(record.owned.is_bulk for record in now):
-                self._yielding.met(self._clock.monotonic())
+            if self._yielding is not None:
+                at = self._clock.monotonic()
+                for bulk in {record.owned.is_bulk for record in now}:
+                    self._yielding.met(at, bulk=bulk)
             self._dispatcher.add(now)
         tiers.end(self._fetching)
 

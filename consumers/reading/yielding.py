@@ -12,14 +12,16 @@ LATE_SECONDS = 0.005
 ROUND_SECONDS = 1.0
 ROUND_WAITS = 20
 """At least. A member that is seldom without records has longer rounds: one late wait among three says nothing."""
-MANY, FEW = 0.2, 0.05
+MANY, FEW = 0.1, 0.03
 """Shares of the waits of a round that end late: where there is too much to do, and where there is time to spare."""
-CALM_ROUNDS = 5
-"""In a row, before one more may be handled at once."""
-PACES = (0.025, 0.05, 0.1)
+CALM_ROUNDS = 3
+"""In a row, before backfill has one step more, once there was too much to do; before that one is enough."""
+PACES = (0.2, 0.1, 0.05, 0.025)
 """Seconds from the beginning of a record to that of the next one at least, where one at a time is too much."""
+BEGIN = 0.1
+"""The pace at which backfill begins that comes beside live traffic: there is no time to find out what is too much."""
 LIVE_SECONDS = 5.0
-"""For which a record of live traffic is taken as a sign of more."""
+"""For which a record of live traffic is taken as a sign of more; and one of backfill."""
 
 
 class Yielding:
@@ -31,12 +33,20 @@ class Yielding:
     """
 
     def __init__(self, most: int, now: float) -> None:
-        self.at_once = self._most = most
-        """One at least, so that a backfill comes to its end."""
-        self._slower = 0  # how many of `PACES` it is down
+        self._steps = [*((1, pace) for pace in PACES), *((count, 0.0) for count in range(1, most + 1))]
+        self._begin()
         self._round = now + ROUND_SECONDS
-        self._waits = self._late = self._calm = 0
-        self._live_until = self._next = float("-inf")
+        self._waits = self._late = 0
+        self._live_until = self._bulk_until = self._next = float("-inf")
+
+    def _begin(self) -> None:
+        self._step = next((at for at, (_, pace) in enumerate(self._steps) if pace <= BEGIN), 0)
+        self._calm, self._patience = 0, 1
+
+    @property
+    def at_once(self) -> int:
+        """Records of that lane that may be handled at once: one at least, so that a backfill comes to its end."""
+        return self._steps[self._step][0]
 
     def waited(self, late: float, now: float) -> None:
         """Take note of a wait.
@@ -53,29 +63,31 @@ class Yielding:
             self._waits = self._late = 0
             self._decide(share)
 
-    def met(self, now: float) -> None:
-        """Take note of a record of live traffic."""
-        self._live_until = now + LIVE_SECONDS
+    def met(self, now: float, *, bulk: bool) -> None:
+        """Take note of records of backfill, or of live traffic."""
+        if not bulk:
+            self._live_until = now + LIVE_SECONDS
+            return
+        if now >= self._bulk_until:
+            self._begin()
+        self._bulk_until = now + LIVE_SECONDS
 
     def pause(self, now: float) -> float | None:
         """Seconds until the next record may begin; 0 once for each; None when any may for which there is a place."""
-        if not self._slower or now >= self._live_until:
+        pace = self._steps[self._step][1]
+        if not pace or now >= self._live_until:
             return None
         if now < self._next:
             return self._next - now
-        self._next = now + PACES[self._slower - 1]
+        self._next = now + pace
         return 0.0
 
     def _decide(self, share: float) -> None:
-        self._calm = self._calm + 1 if share <= FEW else 0
         if share >= MANY:
-            if self.at_once > 1:
-                self.at_once -= 1
-            else:
-                self._slower = min(self._slower + 1, len(PACES))
-        elif self._calm >= CALM_ROUNDS and (self._slower or self.at_once < self._most):
+            self._step, self._calm, self._patience = max(self._step - 1, 0), 0, CALM_ROUNDS
+        elif share > FEW:
             self._calm = 0
-            if self._slower:
-                self._slower -= 1
-            else:
-                self.at_once += 1
+        elif (calm := self._calm + 1) < self._patience:
+            self._calm = calm
+        else:
+            self._step, self._calm = min(self._step + 1, len(self._steps) - 1), 0
