@@ -336,7 +336,8 @@ def test_a_rebuild_is_switched_although_there_is_always_a_retry_that_waits(
         stop.set()
         thread.join(60)
         rebuild.close()
-    assert " in retry topics" in said[0]
+    # The first look may have come between a letter and its outcome.
+    assert any(" in retry topics" in line for line in said), said
     assert said[-1].startswith("Generation 2 of names is read now; generation 1 stood still for")
     lost = database.execute(
         "SELECT count(*) FROM processed_events o WHERE generation = 1 AND NOT EXISTS (SELECT FROM processed_events n"
