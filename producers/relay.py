@@ -36,7 +36,8 @@ _DELIVERY_SECONDS = 30.0
 _LINGER = 0.001  # measured: 19,000 rows a second of many keys, 550 of one; at 0 5,000 and 1,100, at 0.005 19,000 and 97
 _LAST_SECONDS = 2.0  # for answers that are late when it is told to stop
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 5.0
-_MEASURE_SECONDS = 5.0
+_MEASURE_SECONDS, _MEASURE_MOST = 5.0, 30.0
+_MEASURES = 50  # times of what one takes between two of them: a hundred thousand rows that wait are counted in 0.1 s
 _SILENT_SECONDS = 90.0  # without a turn: longer than the schemas and a batch may take, one after the other
 _PRUNE_SECONDS = 60.0
 _LOOK_BACK_SECONDS = 60.0  # after which a claim begins at the beginning: for rows with an `xid` that is not theirs
@@ -69,7 +70,7 @@ class Relay:
         self._clock = clock
         self._blocked = Blocked(clock)
         self._pause = _FIRST_PAUSE
-        self._measured = self._pruned = self._balanced = float("-inf")
+        self._measure_at = self._pruned = self._balanced = float("-inf")
         self._giving = 1
         self._seen = claims.Seen()
         self._looked_back = float("-inf")
@@ -199,12 +200,13 @@ class Relay:
     def _keep_house(self, connection: claims.Connection, shards: Shards) -> None:
         """Measure depth and age, and delete what was published long ago, each at its interval."""
         now = self._clock.monotonic()
-        if now - self._measured >= _MEASURE_SECONDS:
-            self._measured = now
+        if now >= self._measure_at:
             found = claims.measure(connection, self._seen, shards.mine)
             metrics.OUTBOX_DEPTH.set(found.depth)
             metrics.OUTBOX_PARKED.set(found.parked)
             metrics.OUTBOX_AGE.set(found.oldest)
+            ended = self._clock.monotonic()
+            self._measure_at = ended + min(max(_MEASURES * (ended - now), _MEASURE_SECONDS), _MEASURE_MOST)
         if now - self._pruned >= _PRUNE_SECONDS and not claims.prune(connection):
             self._pruned = now
 

@@ -13,6 +13,8 @@ from offsetzero.settings import GroupSettings
 BATCH = 500  # records that are fetched at once
 WAIT_SECONDS = 0.05
 FULL_SECONDS = 1.0  # without room for so long, partitions are paused: not polling would look like a dead member
+QUICK_SECONDS, SLOW_SECONDS = 2.0, 10.0
+"""In which a lane for backfill works off half of what is in flight, for it to have twice as much, or half of it."""
 MAX_WAITING = 1_000_000  # records of retry topics that are known; then nothing more is parked
 MAX_SPAN = 20_000  # records from the lowest undone one of a partition to the last: what a crash reads again
 
@@ -45,6 +47,8 @@ class Pressure:
         self._limits = limits
         self._clock = clock
         self._full_since: float | None = None
+        self._of_bulk = BATCH  # records that may be in flight of a lane for backfill, beside another one
+        self._bulk_since: float | None = None  # when it was paused
 
     def room(self, partitions: Collection[OwnedPartition]) -> int:
         """How many records to fetch now, after waiting a moment for room; 0 for none.
@@ -75,8 +79,9 @@ class Pressure:
     def _wait(self, partitions: Collection[OwnedPartition], least: int) -> int:
         """Wait a moment for room. A lane for backfill may have half of it: the rest stays free for live traffic.
 
-        One that fills its half and is not worked off at once is paused: the client has fetched more of it, and hands
-        that out before what comes now in the other lane.
+        One that fills what it may have and is not worked off at once is paused: the client has fetched more of it, and
+        hands that out before what comes now in the other lane. So what it may have is little at first, and follows the
+        pace of its handlers.
         """
         limits, dispatcher = self._limits, self._dispatcher
         room = Room(limits.max_in_flight, limits.max_in_flight_bytes)
@@ -84,16 +89,30 @@ class Pressure:
         if not bulk or all(one.is_bulk or one.topic in self._retries for one in partitions):
             self.resume(bulk, PauseReason.LANE)  # there is no live traffic any more that room is left for
             return dispatcher.wait_for_room(room, least, WAIT_SECONDS)
-        if dispatcher.has_drained(room.records // 4, room.bytes // 4, bulk=True):
-            self.resume(bulk, PauseReason.LANE)
         half = Room(max(1, room.records // 2), max(1, room.bytes // 2))
+        if dispatcher.has_drained(min(self._of_bulk, half.records) // 2, half.bytes // 2, bulk=True):
+            self.resume(bulk, PauseReason.LANE)
+            self._learn(half.records)
+        part = replace(half, records=min(self._of_bulk, half.records))
         if all(PauseReason.LANE in one.pauses for one in bulk):
             return dispatcher.wait_for_room(room, least, WAIT_SECONDS)
-        found = dispatcher.wait_for_room(replace(room, of_bulk=half), least, WAIT_SECONDS)
-        if found >= least or dispatcher.has_drained(max(0, half.records - least), half.bytes - 1, bulk=True):
+        few = max(1, min(least, part.records // 2))
+        found = dispatcher.wait_for_room(replace(room, of_bulk=part), few, WAIT_SECONDS)
+        if found >= few or dispatcher.has_drained(max(0, part.records - few), part.bytes - 1, bulk=True):
             return found
         self.pause(bulk, PauseReason.LANE)
+        self._bulk_since = self._clock.monotonic()
         return dispatcher.space(room)
+
+    def _learn(self, most: int) -> None:
+        """A lane for backfill is read again: how long was it paused?"""
+        if self._bulk_since is None:
+            return
+        took, self._bulk_since = self._clock.monotonic() - self._bulk_since, None
+        if took < QUICK_SECONDS:
+            self._of_bulk = min(2 * self._of_bulk, most)
+        elif took > SLOW_SECONDS:
+            self._of_bulk = max(self._of_bulk // 2, BATCH)
 
     def pause(self, partitions: Collection[OwnedPartition], reason: PauseReason) -> None:
         """Fetch nothing more of these until `resume` with the same reason."""
