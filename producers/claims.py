@@ -27,25 +27,28 @@ BATCH_BYTES = 64 * 1024 * 1024
 NEWEST = 4
 """Rows of a shard that are claimed from its end while it has more than its part: of a claim of `MOST`, else fewer."""
 _PRUNE_ROWS = 1_000
-_NOTHING = 2**63 - 1  # above all numbers: nothing waits in the shard
+_BEGINNING, _NOTHING = -(2**63), 2**63 - 1  # below and above all numbers: for nothing is known, and nothing waits
 
 _COLUMNS = (
     "found.id, found.aggregateid, found.type, found.topic, found.payload, found.headers, found.created_at, found.shard"
 )
-# The first row that waits in each shard, by this statement's own snapshot. Before what an earlier one has found there
-# is only what had not ended for it, and has by now.
-_FIRSTS = """
-WITH come AS MATERIALIZED (
+# What is before what an earlier claim has found in a shard: only what had not ended for it, and has by now.
+_COME = """
     SELECT one.shard, min(one.number) AS number FROM (
         SELECT o.shard, o.number FROM outbox o
         WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.xid >= pg_snapshot_xmax(%(snapshot)s::pg_snapshot)
+            AND o.xid < pg_snapshot_xmax(pg_current_snapshot())
         UNION ALL
         SELECT o.shard, o.number FROM outbox o
         WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.xid IS NOT NULL AND o.xid = ANY (ARRAY(
             SELECT open.xid FROM pg_snapshot_xip(%(snapshot)s::pg_snapshot) AS open (xid)
             WHERE pg_visible_in_snapshot(open.xid, pg_current_snapshot())))
     ) AS one GROUP BY one.shard
-), mine AS MATERIALIZED (
+"""
+_COME_ALL = "SELECT NULL::smallint AS shard, NULL::bigint AS number WHERE false"  # nothing has been seen
+# The first row that waits in each shard, by this statement's own snapshot.
+_FIRSTS = """
+WITH come AS MATERIALIZED ({come}), mine AS MATERIALIZED (
     SELECT given.shard, (
         SELECT o.number FROM outbox o WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = given.shard
             AND o.number >= least(given.first, (SELECT come.number FROM come WHERE come.shard = given.shard))
@@ -68,23 +71,33 @@ _OF_A_SHARD = """
 # A shard gives its first rows, all of them as many when there are too many: nothing of a key is left out before
 # something of it. Each gives one row at least, without an id when nothing waits: where the next claim begins.
 _CLAIM = f"""
-{_FIRSTS}
 SELECT {_COLUMNS}, mine.shard, mine.first, CASE WHEN coalesce(found.rank, 1) = 1 THEN pg_current_snapshot()::text END
 FROM mine LEFT JOIN LATERAL ({_OF_A_SHARD.format(order="")}) AS found ON found.bytes_before <= %(bytes)s
 ORDER BY found.rank NULLS FIRST, found.number LIMIT %(most)s + cardinality(%(shards)s::smallint[])
 """  # noqa: S608
-# A shard gives its last rows, those that are the first of their keys.
+# A shard gives what waits first of the keys of its last rows.
 _CLAIM_NEWEST = f"""
-{_FIRSTS}
 SELECT {_COLUMNS}
-FROM mine CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="DESC")}) AS found
-WHERE found.bytes_before <= %(bytes)s AND found.number = coalesce((
-    SELECT one.number FROM outbox one
-    WHERE one.published_at IS NULL AND one.parked_at IS NULL AND one.aggregateid = found.aggregateid
-        AND one.number >= mine.first
-    ORDER BY one.number LIMIT 1), found.number)
-ORDER BY found.rank
+FROM mine CROSS JOIN LATERAL ({_OF_A_SHARD.format(order="DESC")}) AS newest
+CROSS JOIN LATERAL (SELECT coalesce((
+    SELECT o.number FROM outbox o
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregateid = newest.aggregateid
+        AND o.number >= mine.first
+    ORDER BY o.number LIMIT 1), newest.number) AS number) AS key
+CROSS JOIN LATERAL (
+    SELECT o.* FROM outbox o
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.shard = mine.shard AND o.number = key.number
+    LIMIT 1) AS found
+WHERE newest.bytes_before <= %(bytes)s
+ORDER BY newest.rank
 """  # noqa: S608
+CLAIMS = {
+    (statement, has_seen): _FIRSTS.format(come=_COME if has_seen else _COME_ALL) + text
+    for statement, text in (("first", _CLAIM), ("newest", _CLAIM_NEWEST))
+    for has_seen in (False, True)
+}
+"""Statements of a claim, by whether something has been seen: what has come since is found by an index of its own."""
+_REMEMBERS = "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('ix_outbox_come') AND indisvalid)"
 _MARK = "UPDATE outbox SET published_at = now() WHERE id = ANY (%s)"
 _REFUSE = """
 UPDATE outbox SET attempts = attempts + 1, error = %s, parked_at = CASE WHEN %s THEN now() END
@@ -149,8 +162,8 @@ def claim(
 ) -> Claimed:
     """The first rows that wait in some shards, in their order.
 
-    When there are more, the newest that wait in each come before them, of keys of which nothing older waits: whoever
-    writes now and then does not wait for the hundred thousand rows of another.
+    When there are more, what waits first of the keys of the newest of each comes before them: whoever writes now and
+    then does not wait for the hundred thousand rows of another.
 
     Args:
         connection: of the relay that has these shards.
@@ -167,19 +180,26 @@ def claim(
         return Claimed(rows, seen)
     given |= {"rows": max(1, NEWEST * in_all // MOST), "bytes": size // 4}
     first = {row.id for row in rows}
-    newest = [Row(*one) for one in connection.execute(_CLAIM_NEWEST, given | _since(seen, shards), binary=True)]
-    return Claimed([*(row for row in newest if row.id not in first), *rows], seen)
+    newest = {}
+    for columns in _execute(connection, "newest", given | _since(seen, shards)):
+        row = Row(*columns)
+        newest.setdefault(row.id, row)  # one of several rows of its key
+    return Claimed([*(row for row in newest.values() if row.id not in first), *rows], seen)
 
 
 def _since(seen: Seen, shards: Sequence[int]) -> dict[str, Any]:
-    return {"snapshot": seen.snapshot, "firsts": [seen.firsts.get(shard, 0) for shard in shards]}
+    return {"snapshot": seen.snapshot, "firsts": [seen.firsts.get(shard, _BEGINNING) for shard in shards]}
+
+
+def _execute(connection: Connection, statement: str, given: Mapping[str, Any]) -> psycopg.Cursor[Any]:
+    return connection.execute(CLAIMS[statement, given["snapshot"] is not None].encode(), given, binary=True)
 
 
 def _claim_first(connection: Connection, given: Mapping[str, Any]) -> Claimed:
     rows: list[Row] = []
     firsts: dict[int, int] = {}
     snapshot = None
-    for *columns, shard, first, now in connection.execute(_CLAIM, given, binary=True):
+    for *columns, shard, first, now in _execute(connection, "first", given):
         firsts[shard] = _NOTHING if first is None else first
         snapshot = now or snapshot
         if columns[0] is not None:
@@ -193,6 +213,11 @@ def _has_more(rows: Sequence[Row], most: int, size: int, in_all: int) -> bool:
         return True
     of = Counter(row.shard for row in rows)
     return any(count >= most for count in of.values()) or sum(len(row.payload or b"") for row in rows) > size
+
+
+def remembers(connection: Connection) -> bool:
+    """Whether what has come since a claim can be found: its index is there, or would be made by `migrate` still."""
+    return connection.execute(_REMEMBERS).fetchone() == (True,)
 
 
 def mark(connection: Connection, rows: Sequence[Row]) -> None:

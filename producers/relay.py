@@ -40,14 +40,17 @@ _MEASURE_SECONDS, _MEASURE_MOST = 5.0, 30.0
 _MEASURES = 50  # times of what one takes between two of them: a hundred thousand rows that wait are counted in 0.1 s
 _SILENT_SECONDS = 90.0  # without a turn: longer than the schemas and a batch may take, one after the other
 _PRUNE_SECONDS = 60.0
-_LOOK_BACK_SECONDS = 60.0  # after which a claim begins at the beginning: for rows with an `xid` that is not theirs
+# After which a claim begins at the beginning: for rows with an `xid` that is not theirs, and an index that has come.
+_LOOK_BACK_SECONDS = 60.0
+_LOOKS_BACK = 50  # times of what that takes, at least: of a million entries that cannot be cleared away, a second
 _SESSION = """
-SET enable_seqscan = off; SET enable_bitmapscan = off;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
 SET synchronous_commit = off;
 SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
 SET idle_session_timeout = '60s'
 """
-# The claim goes along its index, whatever was known of the table's size when the statement was planned. And the server
+# The claim goes along its index, whatever was known of the table's size when the statement was planned, and is not
+# compiled, which takes ten times as long, when it was thought to have many rows. And the server
 # looks after its side, too: a relay whose machine has vanished must not keep its shards, nor one that stands still.
 # What that one still sends when it goes on comes twice, and behind nothing that it should precede. And no mark waits
 # for the disk: what a crash of the server loses of them is sent once more, as after a crash of the relay.
@@ -73,7 +76,8 @@ class Relay:
         self._measure_at = self._pruned = self._balanced = float("-inf")
         self._giving = 1
         self._seen = claims.Seen()
-        self._looked_back = float("-inf")
+        self._look_back_at = float("-inf")
+        self._remembers = False
         self._waves = Waves()
         self._turns = Turns("relay", clock, _SILENT_SECONDS)
 
@@ -132,7 +136,8 @@ class Relay:
                 return
         connection.execute(_SESSION)
         connection.execute(f"LISTEN {CHANNEL}")
-        self._balanced = self._looked_back = float("-inf")
+        self._balanced = self._look_back_at = float("-inf")
+        self._seen = claims.Seen()  # ids of transactions may mean nothing here
         with LogProducer(self._settings, delivery_timeout=_DELIVERY_SECONDS, linger=_LINGER) as producer:
             names = Names(self._settings.kafka.namespace)
             schemas = SchemaPublisher(producer, names, timeout=_DELIVERY_SECONDS)
@@ -167,13 +172,16 @@ class Relay:
         # Few of a shard when many shards have some, many when few do. Not as many as a claim has in all while there are
         # others, in which much may be by now.
         most = max(1, in_all // max(self._giving, len(shards.mine) // 4, 1))
-        if begun - self._looked_back >= _LOOK_BACK_SECONDS:
-            self._looked_back = begun
-            self._seen = claims.Seen()
-        rows, self._seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, in_all)
+        if looks_back := begun >= self._look_back_at:
+            self._seen, self._remembers = claims.Seen(), claims.remembers(connection)
+        rows, seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, in_all)
+        if self._remembers:
+            self._seen = seen
         self._pause = _FIRST_PAUSE  # it serves again
         self._giving = len({row.shard for row in rows})
         claimed = self._clock.monotonic()
+        if looks_back:
+            self._look_back_at = claimed + max(_LOOK_BACK_SECONDS, _LOOKS_BACK * (claimed - begun))
         self._note(connection, sender.send(rows, max(2 * (claimed - begun), self._waves.send_seconds)))
         ended = self._clock.monotonic()
         rest = self._waves.turned(len(rows), claimed - begun, ended - claimed, ended)

@@ -31,6 +31,7 @@ class Waves:
         self.send_seconds = SEND_SECONDS
         """For which rows of the same keys are sent one after the other."""
         self._rows = MOST
+        self._short = LEAST
         self._is_short = False
         self._others_until = self._rest_until = float("-inf")
 
@@ -45,9 +46,9 @@ class Waves:
         self._others_until = now + OTHERS_SECONDS
 
     def begin(self, now: float) -> int:
-        """Rows of the claim of a turn that begins: few in a rest, in which only what has come is looked for."""
+        """Rows of the claim of a turn that begins: few in a rest, in which what has come is looked for."""
         self._is_short = now < self._rest_until
-        return LEAST if self._is_short else self._rows
+        return self._short if self._is_short else self._rows
 
     def turned(self, rows: int, claiming: float, sending: float, now: float) -> float:
         """Take note of a turn, and decide how many rows the next one has.
@@ -69,10 +70,13 @@ class Waves:
             self._rows, self.send_seconds = MOST, SEND_SECONDS
             return 0.0
         self.send_seconds = TURN_SECONDS
+        size = self._short if self._is_short else self._rows
+        if rows < size // 2:  # says little of what a row takes
+            return max(self._rest_until - now, 0.0) if self._is_short else 0.0
+        if sending > 0:  # there may be a turn after the other in the rest, and always much to send
+            self._short = min(max(int(CLAIMS * claiming * rows / sending), LEAST), 2 * size, MOST)
         if self._is_short:
             return max(self._rest_until - now, 0.0)
-        if rows < self._rows // 2:  # says little of what a row takes
-            return 0.0
         if sending > 0:
             # Not more than twice or half of it at once: one turn may have waited for a processor.
             fitting = int(rows * max(TURN_SECONDS - claiming, CLAIMS * claiming) / sending)

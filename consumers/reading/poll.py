@@ -259,7 +259,10 @@ class PollLoop:
         """Have as many records of backfill handled as may be now; returns seconds until the next one may begin."""
         if self._yielding is None:
             return None
-        pause = self._yielding.pause(self._clock.monotonic())
+        now = self._clock.monotonic()
+        if not self._dispatcher.has_drained(0, 0, bulk=True):
+            self._yielding.met(now, bulk=True)
+        pause = self._yielding.pause(now)
         if pause is None:
             self._dispatcher.resize(BULK, self._yielding.at_once)
             return None
@@ -296,10 +299,8 @@ class PollLoop:
                 stay.due = max(stay.due, tiers.due(read_mark(dict(headers), stay.partition), record.timestamp_ms))
                 self._dispatcher.add_later(record, stay.due)
         if now:
-            if self._yielding is not None:
-                at = self._clock.monotonic()
-                for bulk in {record.owned.is_bulk for record in now}:
-                    self._yielding.met(at, bulk=bulk)
+            if self._yielding is not None and not all(record.owned.is_bulk for record in now):
+                self._yielding.met(self._clock.monotonic(), bulk=False)
             self._dispatcher.add(now)
         tiers.end(self._fetching)
 

@@ -7,11 +7,16 @@ The polling thread waits for short times, and sees how late it gets a processor 
 what is urgent, too, which needs both several times until it is begun.
 """
 
+from itertools import count as count_up
+from itertools import takewhile
+
 LATE_SECONDS = 0.005
 """After the end of a wait: more than a machine with time to spare ever takes."""
 ROUND_SECONDS = 1.0
 ROUND_WAITS = 20
 """At least. A member that is seldom without records has longer rounds: one late wait among three says nothing."""
+ROUND_MOST_SECONDS = 10.0
+"""Of a round, however few waits it had: a member that is never without records, and keeps up, need not give way."""
 MANY, FEW = 0.1, 0.03
 """Shares of the waits of a round that end late: where there is too much to do, and where there is time to spare."""
 CALM_ROUNDS = 3
@@ -33,7 +38,8 @@ class Yielding:
     """
 
     def __init__(self, most: int, now: float) -> None:
-        self._steps = [*((1, pace) for pace in PACES), *((count, 0.0) for count in range(1, most + 1))]
+        counts = [*takewhile(lambda count: count < most, (2**power for power in count_up())), most]
+        self._steps = [*((1, pace) for pace in PACES), *((count, 0.0) for count in counts)]
         self._begin()
         self._round = now + ROUND_SECONDS
         self._waits = self._late = 0
@@ -58,13 +64,10 @@ class Yielding:
         self._waits += 1
         self._late += late > LATE_SECONDS
         if now >= self._round and self._waits >= ROUND_WAITS:
-            share = self._late / self._waits
-            self._round = now + ROUND_SECONDS
-            self._waits = self._late = 0
-            self._decide(share)
+            self._end_round(now)
 
     def met(self, now: float, *, bulk: bool) -> None:
-        """Take note of records of backfill, or of live traffic."""
+        """Take note that there are records of backfill in flight, or that some of live traffic have come."""
         if not bulk:
             self._live_until = now + LIVE_SECONDS
             return
@@ -74,6 +77,8 @@ class Yielding:
 
     def pause(self, now: float) -> float | None:
         """Seconds until the next record may begin; 0 once for each; None when any may for which there is a place."""
+        if now >= self._round - ROUND_SECONDS + ROUND_MOST_SECONDS:
+            self._end_round(now)
         pace = self._steps[self._step][1]
         if not pace or now >= self._live_until:
             return None
@@ -81,6 +86,12 @@ class Yielding:
             return self._next - now
         self._next = now + pace
         return 0.0
+
+    def _end_round(self, now: float) -> None:
+        share = self._late / self._waits if self._waits else 0.0
+        self._round = now + ROUND_SECONDS
+        self._waits = self._late = 0
+        self._decide(share)
 
     def _decide(self, share: float) -> None:
         if share >= MANY:

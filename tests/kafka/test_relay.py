@@ -197,6 +197,29 @@ def test_a_row_that_commits_after_later_ids_is_not_skipped(
         assert {message.key() for message in read("documents", 2)} == {fast.key.encode(), slow.key.encode()}
 
 
+def test_a_row_that_says_nothing_of_its_transaction_is_found_by_a_look_back(
+    settings: Settings, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore without triggers, beside a relay that works."""
+    monkeypatch.setattr(relay, "_LOOK_BACK_SECONDS", 3_600.0)
+    outbox.add(connection, _deleted())
+    with relaying(settings):
+        wait_until(lambda: _unpublished(connection) == 0, what="the relay has begun")
+        connection.execute("ALTER TABLE outbox DISABLE TRIGGER outbox_written")
+        connection.execute("ALTER TABLE outbox ALTER COLUMN xid SET DEFAULT '3'")
+        outbox.add(connection, _deleted())
+        connection.execute("ALTER TABLE outbox ALTER COLUMN xid SET DEFAULT pg_current_xact_id()")
+        outbox.add(connection, _deleted())
+        wait_until(lambda: _unpublished(connection) == 1, what="the one that names its own")
+    monkeypatch.setattr(relay, "_LOOK_BACK_SECONDS", 0.1)
+    monkeypatch.setattr(relay, "_LOOKS_BACK", 0)
+    connection.execute("ALTER TABLE outbox ALTER COLUMN xid SET DEFAULT '3'")
+    with relaying(settings):
+        wait_until(lambda: _unpublished(connection) == 0, what="a new session begins at the beginning")
+        outbox.add(connection, _deleted())
+        wait_until(lambda: _unpublished(connection) == 0, what="a look back")
+
+
 def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_another(
     settings: Settings, connection: psycopg.Connection, read: Callable[..., list[Message]]
 ) -> None:
@@ -214,8 +237,8 @@ def test_a_tenant_that_writes_now_and_then_does_not_wait_for_the_backlog_of_anot
 def test_a_backlog_goes_in_small_waves_while_others_write_and_in_large_ones_when_they_do_not(
     settings: Settings, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("TURN_SECONDS", "CLAIMS"):
-        monkeypatch.setattr(waves, name, 0)  # each wave takes too long
+    for name in ("TURN_SECONDS", "CLAIMS", "RESTS"):
+        monkeypatch.setattr(waves, name, 0)  # each wave takes too long, and no turn is one of a rest
     sizes: list[int] = []
     claim = claims.claim
 

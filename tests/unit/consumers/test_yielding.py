@@ -53,7 +53,7 @@ def _settled(most: int) -> Waits:
 def test_it_begins_slowly_and_goes_on_quickly_where_nothing_is_late() -> None:
     waits = Waits(4)
     assert waits.pace() == BEGIN
-    assert [waits.round(late=0) for _ in range(TO_ONE + 5)] == [*[1] * TO_ONE, 2, 3, 4, 4, 4]
+    assert [waits.round(late=0) for _ in range(TO_ONE + 4)] == [*[1] * TO_ONE, 2, 4, 4, 4]
 
 
 def test_it_begins_slowly_again_when_backfill_comes_after_a_while() -> None:
@@ -71,14 +71,14 @@ def test_it_begins_slowly_again_when_backfill_comes_after_a_while() -> None:
     assert waits.pace() == BEGIN
 
 
-def test_it_gives_way_one_by_one_but_never_all_of_it() -> None:
-    waits = _settled(4)
-    assert [waits.round(late=10) for _ in range(6)] == [3, 2, 1, 1, 1, 1]
+def test_it_gives_way_by_half_but_never_all_of_it() -> None:
+    waits = _settled(11)
+    assert [waits.round(late=10) for _ in range(6)] == [8, 4, 2, 1, 1, 1]
 
 
 def test_it_comes_back_slowly_once_there_was_too_much_to_do() -> None:
     waits = _settled(3)
-    assert [waits.round(late=20) for _ in range(2)] == [2, 1]
+    assert [waits.round(late=20) for _ in range(2)] == [2, 1]  # of 1, 2, 3
     assert [waits.round(late=0) for _ in range(2 * CALM_ROUNDS + 3)] == [
         *[1] * (CALM_ROUNDS - 1),
         *[2] * CALM_ROUNDS,
@@ -113,6 +113,19 @@ def test_a_member_that_seldom_waits_does_not_give_way_for_one_late_wait() -> Non
     waited(100, range(1, 1_000))
     assert waited(100, range(1_000, 2_000)) == {3}
     assert waited(3, range(2_000, 2_100)) == {3, 2, 1}, "a third of all is much"
+
+
+def test_a_member_that_always_has_records_comes_to_its_part_and_one_that_waits_late_does_not() -> None:
+    """Its client has always something of live traffic: it never waits."""
+    for late, at_once in ((0, 4), (1, 1)):
+        yielding, now = Yielding(4, 0.0), 0.0
+        for _ in range(200):
+            now += 1.0
+            yielding.met(now, bulk=True)
+            yielding.pause(now)
+            if late and now % 4 == 0:
+                yielding.waited(2 * LATE_SECONDS, now)
+        assert yielding.at_once == at_once
 
 
 def test_one_at_a_time_is_too_much_beside_live_traffic_and_nothing_else() -> None:

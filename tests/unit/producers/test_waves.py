@@ -85,6 +85,20 @@ def test_what_comes_in_a_rest_has_a_short_turn_and_then_the_rest_goes_on() -> No
     assert waves.begin(0.02 + rest) == FIRST
 
 
+def test_a_short_turn_is_no_shorter_than_its_claim_is_worth() -> None:
+    """Who writes all the time ends each rest: with few rows behind a slow claim more is written than is sent."""
+    waves = Waves()
+    waves.heard(0.0)
+    now, sent, row_seconds, claiming = 0.0, 0, 50e-6, 0.05
+    for _ in range(100):
+        rows = waves.begin(now)
+        now += claiming + rows * row_seconds
+        sent += rows
+        waves.heard(now)
+        waves.turned(rows, claiming, rows * row_seconds, now)
+    assert sent / now > 0.45 / row_seconds, "nearly half of what would be sent without claims"
+
+
 def test_it_ends_some_time_after_the_last_of_the_others_has_written() -> None:
     waves = Waves()
     waves.heard(0.0)
