@@ -13,6 +13,7 @@ transactions that had not ended by then, which each row names (`xid`). See `Seen
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 import psycopg
 
@@ -143,10 +144,10 @@ class Seen(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Rows, and what has been seen now."""
+    """Rows, and what has been seen now; None when that is not to be remembered."""
 
     rows: list[Row]
-    seen: Seen
+    seen: Seen | None
 
 
 class Measured(NamedTuple):
@@ -158,7 +159,12 @@ class Measured(NamedTuple):
 
 
 def claim(
-    connection: Connection, seen: Seen, shards: Sequence[int], blocked: Sequence[str], most: int, in_all: int = MOST
+    connection: Connection,
+    seen: Seen | None,
+    shards: Sequence[int],
+    blocked: Sequence[str],
+    most: int,
+    in_all: int = MOST,
 ) -> Claimed:
     """The first rows that wait in some shards, in their order.
 
@@ -167,7 +173,8 @@ def claim(
 
     Args:
         connection: of the relay that has these shards.
-        seen: by its last claim; what it has marked and refused since then is committed.
+        seen: by its last claim; what it has marked and refused since then is committed. None where nothing can be
+            remembered (`remembers`).
         shards: which.
         blocked: keys whose rows are left out.
         most: rows of one shard.
@@ -175,27 +182,29 @@ def claim(
     """
     size = BATCH_BYTES // max(len(shards), 1)
     given = {"shards": list(shards), "blocked": list(blocked), "rows": most, "bytes": size, "most": in_all}
-    rows, seen = _claim_first(connection, given | _since(seen, shards))
+    rows, now = _claim_first(connection, given | _since(seen, shards))
+    seen = now if seen is not None else None
     if not _has_more(rows, most, size, in_all):
         return Claimed(rows, seen)
     given |= {"rows": max(1, NEWEST * in_all // MOST), "bytes": size // 4}
     first = {row.id for row in rows}
-    newest = {}
+    newest: dict[UUID, Row] = {}
     for columns in _execute(connection, "newest", given | _since(seen, shards)):
         row = Row(*columns)
         newest.setdefault(row.id, row)  # one of several rows of its key
     return Claimed([*(row for row in newest.values() if row.id not in first), *rows], seen)
 
 
-def _since(seen: Seen, shards: Sequence[int]) -> dict[str, Any]:
-    return {"snapshot": seen.snapshot, "firsts": [seen.firsts.get(shard, _BEGINNING) for shard in shards]}
+def _since(seen: Seen | None, shards: Sequence[int]) -> dict[str, Any]:
+    snapshot, firsts = seen if seen is not None else Seen()
+    return {"snapshot": snapshot, "firsts": [firsts.get(shard, _BEGINNING) for shard in shards]}
 
 
 def _execute(connection: Connection, statement: str, given: Mapping[str, Any]) -> psycopg.Cursor[Any]:
     return connection.execute(CLAIMS[statement, given["snapshot"] is not None].encode(), given, binary=True)
 
 
-def _claim_first(connection: Connection, given: Mapping[str, Any]) -> Claimed:
+def _claim_first(connection: Connection, given: Mapping[str, Any]) -> tuple[list[Row], Seen]:
     rows: list[Row] = []
     firsts: dict[int, int] = {}
     snapshot = None
@@ -204,7 +213,7 @@ def _claim_first(connection: Connection, given: Mapping[str, Any]) -> Claimed:
         snapshot = now or snapshot
         if columns[0] is not None:
             rows.append(Row(*columns))
-    return Claimed(rows[: given["most"]], Seen(snapshot, firsts))
+    return rows[: given["most"]], Seen(snapshot, firsts)
 
 
 def _has_more(rows: Sequence[Row], most: int, size: int, in_all: int) -> bool:
@@ -231,7 +240,7 @@ def refuse(connection: Connection, row: Row, error: str, *, park: bool) -> None:
     connection.execute(_REFUSE, (storable(error), park, row.id))
 
 
-def measure(connection: Connection, seen: Seen, shards: Sequence[int]) -> Measured:
+def measure(connection: Connection, seen: Seen | None, shards: Sequence[int]) -> Measured:
     """How many rows of some shards wait, and for how long, as of the last claim's first ones."""
     given = {"shards": list(shards), **_since(seen, shards)}
     return Measured(*(connection.execute(_MEASURE, given).fetchone() or (0, 0, 0.0)))

@@ -75,9 +75,8 @@ class Relay:
         self._pause = _FIRST_PAUSE
         self._measure_at = self._pruned = self._balanced = float("-inf")
         self._giving = 1
-        self._seen = claims.Seen()
+        self._seen: claims.Seen | None = None
         self._look_back_at = float("-inf")
-        self._remembers = False
         self._waves = Waves()
         self._turns = Turns("relay", clock, _SILENT_SECONDS)
 
@@ -137,7 +136,7 @@ class Relay:
         connection.execute(_SESSION)
         connection.execute(f"LISTEN {CHANNEL}")
         self._balanced = self._look_back_at = float("-inf")
-        self._seen = claims.Seen()  # ids of transactions may mean nothing here
+        self._seen = None  # ids of transactions may mean nothing here
         with LogProducer(self._settings, delivery_timeout=_DELIVERY_SECONDS, linger=_LINGER) as producer:
             names = Names(self._settings.kafka.namespace)
             schemas = SchemaPublisher(producer, names, timeout=_DELIVERY_SECONDS)
@@ -173,10 +172,8 @@ class Relay:
         # others, in which much may be by now.
         most = max(1, in_all // max(self._giving, len(shards.mine) // 4, 1))
         if looks_back := begun >= self._look_back_at:
-            self._seen, self._remembers = claims.Seen(), claims.remembers(connection)
-        rows, seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, in_all)
-        if self._remembers:
-            self._seen = seen
+            self._seen = claims.Seen() if claims.remembers(connection) else None
+        rows, self._seen = claims.claim(connection, self._seen, shards.mine, sender.waiting(), most, in_all)
         self._pause = _FIRST_PAUSE  # it serves again
         self._giving = len({row.shard for row in rows})
         claimed = self._clock.monotonic()

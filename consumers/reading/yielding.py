@@ -7,9 +7,6 @@ The polling thread waits for short times, and sees how late it gets a processor 
 what is urgent, too, which needs both several times until it is begun.
 """
 
-from itertools import count as count_up
-from itertools import takewhile
-
 LATE_SECONDS = 0.005
 """After the end of a wait: more than a machine with time to spare ever takes."""
 ROUND_SECONDS = 1.0
@@ -38,7 +35,7 @@ class Yielding:
     """
 
     def __init__(self, most: int, now: float) -> None:
-        counts = [*takewhile(lambda count: count < most, (2**power for power in count_up())), most]
+        counts = [*(1 << power for power in range((most - 1).bit_length())), most]  # 1, 2, 4, and all
         self._steps = [*((1, pace) for pace in PACES), *((count, 0.0) for count in counts)]
         self._begin()
         self._round = now + ROUND_SECONDS

@@ -104,6 +104,8 @@ def test_what_was_seen_before_hides_nothing_that_waits(connection: psycopg.Conne
             most, in_all = dice.choice(((1, 40), (2, 64), (50, 1_000)))
             everything = claim(connection, Seen(), shards, blocked, most, in_all)
             found, seen = claim(connection, seen, shards, blocked, most, in_all)
+            assert seen is not None
+            assert everything.seen is not None
             assert _ids(found) == _ids(everything.rows), (seed, step)
             assert seen.firsts == everything.seen.firsts, (seed, step)
             assert claims.measure(connection, seen, shards)[:2] == claims.measure(connection, Seen(), shards)[:2]
@@ -158,6 +160,11 @@ def test_without_its_index_what_has_come_is_not_looked_for(connection: psycopg.C
     assert claims.remembers(connection)
     connection.execute("DROP INDEX ix_outbox_come")
     assert not claims.remembers(connection)
+    connection.execute(BACKLOG, (MOST,))
+    for _ in range(2):
+        found, seen = claim(connection, None, ALL, [], 2)
+        assert found
+        assert seen is None
 
 
 def test_a_quiet_writer_with_several_rows_of_a_key_does_not_wait_for_the_backlog(
