@@ -225,7 +225,7 @@ def _has_more(rows: Sequence[Row], most: int, size: int, in_all: int) -> bool:
 
 
 def remembers(connection: Connection) -> bool:
-    """Whether what has come since a claim can be found: its index is there, or would be made by `migrate` still."""
+    """Whether what has come since a claim can be found: not until `migrate` has made the index for it."""
     return connection.execute(_REMEMBERS).fetchone() == (True,)
 
 

@@ -37,12 +37,13 @@ _LINGER = 0.001  # measured: 19,000 rows a second of many keys, 550 of one; at 0
 _LAST_SECONDS = 2.0  # for answers that are late when it is told to stop
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 5.0
 _MEASURE_SECONDS, _MEASURE_MOST = 5.0, 30.0
-_MEASURES = 50  # times of what one takes between two of them: a hundred thousand rows that wait are counted in 0.1 s
 _SILENT_SECONDS = 90.0  # without a turn: longer than the schemas and a batch may take, one after the other
 _PRUNE_SECONDS = 60.0
 # After which a claim begins at the beginning: for rows with an `xid` that is not theirs, and an index that has come.
 _LOOK_BACK_SECONDS = 60.0
-_LOOKS_BACK = 50  # times of what that takes, at least: of a million entries that cannot be cleared away, a second
+# Times of what one of these takes, at least, between two: a hundred thousand rows that wait are counted in 0.1 s, and a
+# million entries that cannot be cleared away looked at in one.
+_SELDOM = 50
 _SESSION = """
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
 SET synchronous_commit = off;
@@ -178,7 +179,7 @@ class Relay:
         self._giving = len({row.shard for row in rows})
         claimed = self._clock.monotonic()
         if looks_back:
-            self._look_back_at = claimed + max(_LOOK_BACK_SECONDS, _LOOKS_BACK * (claimed - begun))
+            self._look_back_at = claimed + max(_LOOK_BACK_SECONDS, _SELDOM * (claimed - begun))
         self._note(connection, sender.send(rows, max(2 * (claimed - begun), self._waves.send_seconds)))
         ended = self._clock.monotonic()
         rest = self._waves.turned(len(rows), claimed - begun, ended - claimed, ended)
@@ -211,7 +212,7 @@ class Relay:
             metrics.OUTBOX_PARKED.set(found.parked)
             metrics.OUTBOX_AGE.set(found.oldest)
             ended = self._clock.monotonic()
-            self._measure_at = ended + min(max(_MEASURES * (ended - now), _MEASURE_SECONDS), _MEASURE_MOST)
+            self._measure_at = ended + min(max(_SELDOM * (ended - now), _MEASURE_SECONDS), _MEASURE_MOST)
         if now - self._pruned >= _PRUNE_SECONDS and not claims.prune(connection):
             self._pruned = now
 

@@ -71,16 +71,21 @@ class Waves:
             return 0.0
         self.send_seconds = TURN_SECONDS
         size = self._short if self._is_short else self._rows
-        if rows < size // 2:  # says little of what a row takes
-            return max(self._rest_until - now, 0.0) if self._is_short else 0.0
-        if sending > 0:  # there may be a turn after the other in the rest, and always much to send
-            self._short = min(max(int(CLAIMS * claiming * rows / sending), LEAST), 2 * size, MOST)
+        is_full = rows >= size // 2  # fewer say little of what a row takes
+        if is_full:
+            self._learn(rows, size, claiming, sending)
         if self._is_short:
             return max(self._rest_until - now, 0.0)
-        if sending > 0:
-            # Not more than twice or half of it at once: one turn may have waited for a processor.
-            fitting = int(rows * max(TURN_SECONDS - claiming, CLAIMS * claiming) / sending)
-            self._rows = min(max(fitting, self._rows // 2, LEAST), self._rows * 2, MOST)
-        rest = min(RESTS * (claiming + sending), MOST_REST_SECONDS)
+        rest = min(RESTS * (claiming + sending), MOST_REST_SECONDS) if is_full else 0.0
         self._rest_until = now + rest
         return rest
+
+    def _learn(self, rows: int, size: int, claiming: float, sending: float) -> None:
+        if sending <= 0:
+            return
+        # There may be a turn after the other in the rest, and always much to send.
+        self._short = min(max(int(CLAIMS * claiming * rows / sending), LEAST), 2 * size, MOST)
+        if not self._is_short:
+            # Not more than twice or half of it at once: one turn may have waited for a processor.
+            fitting = int(rows * max(TURN_SECONDS - claiming, CLAIMS * claiming) / sending)
+            self._rows = min(max(fitting, size // 2, LEAST), size * 2, MOST)

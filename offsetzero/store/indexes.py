@@ -18,15 +18,14 @@ def make(connection: psycopg.Connection, name: str, columns: str) -> bool:
     if found == (True,):
         return False
     if found is not None:
-        connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
+        drop(connection, name)
     connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {columns}".encode())
     return True
 
 
 def drop(connection: psycopg.Connection, name: str) -> None:
     """Let go of an index beside those who write to its table; nothing when there is none of that name."""
-    if connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() == (True,):  # it waits for all
-        connection.execute(f"DROP INDEX CONCURRENTLY {name}".encode())
+    connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}".encode())
 
 
 def make_at_once(connection: psycopg.Connection, name: str, columns: str) -> bool:

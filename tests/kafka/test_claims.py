@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from kafka.relayed import BACKLOG
 
-from offsetzero.producers import claims, outbox
+from offsetzero.producers import claims, outbox, relay
 from offsetzero.producers.claims import Seen, claim
 from offsetzero.producers.rows import Row
 from offsetzero.producers.waves import LEAST, MOST
@@ -23,7 +23,6 @@ from offsetzero.store.script import run
 ALL = range(store.SHARDS)
 AGAIN = "UPDATE outbox SET published_at = NULL WHERE id = ANY (%s)"
 MOVE = "UPDATE outbox SET aggregateid = %s WHERE id = %s AND published_at IS NULL"
-SESSION = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
 
 
 def _deleted(document_id: UUID | None = None) -> DocumentDeleted:
@@ -33,7 +32,7 @@ def _deleted(document_id: UUID | None = None) -> DocumentDeleted:
 @pytest.fixture
 def connection(database_url: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(database_url, autocommit=True) as opened:
-        opened.execute(SESSION)  # as a relay has it
+        opened.execute(relay._SESSION)
         yield opened
 
 
@@ -196,7 +195,7 @@ def test_what_is_published_behind_an_open_transaction_costs_nothing(
 
     def read(seen: Seen, *statements: str) -> int:
         given = {"shards": list(ALL), "blocked": [], "rows": 31, "bytes": 10**6, "most": MOST}
-        given |= {"snapshot": seen.snapshot, "firsts": [seen.firsts.get(shard, -(2**63)) for shard in ALL]}
+        given |= claims._since(seen, ALL)
         found = 0
         for statement in statements:
             row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}".encode(), given).fetchone()
@@ -260,7 +259,7 @@ def test_a_claim_goes_along_the_order_of_its_shards(connection: psycopg.Connecti
     connection.execute("VACUUM ANALYZE outbox")
     connection.execute(BACKLOG, (2_000,))
     given = {"shards": list(ALL), "blocked": ["k"], "rows": 4, "bytes": 1_000_000, "most": 1_000}
-    given |= {"snapshot": seen.snapshot, "firsts": [seen.firsts.get(shard, -(2**63)) for shard in ALL]}
+    given |= claims._since(seen, ALL)
     for statement in _statements(seen):
         plan = [row[0] for row in connection.execute(f"EXPLAIN {statement}".encode(), given)]
         assert [line for line in plan if "ix_outbox_waiting_by_shard on outbox o" in line], plan

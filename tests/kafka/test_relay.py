@@ -212,7 +212,7 @@ def test_a_row_that_says_nothing_of_its_transaction_is_found_by_a_look_back(
         outbox.add(connection, _deleted())
         wait_until(lambda: _unpublished(connection) == 1, what="the one that names its own")
     monkeypatch.setattr(relay, "_LOOK_BACK_SECONDS", 0.1)
-    monkeypatch.setattr(relay, "_LOOKS_BACK", 0)
+    monkeypatch.setattr(relay, "_SELDOM", 0)
     connection.execute("ALTER TABLE outbox ALTER COLUMN xid SET DEFAULT '3'")
     with relaying(settings):
         wait_until(lambda: _unpublished(connection) == 0, what="a new session begins at the beginning")
